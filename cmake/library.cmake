@@ -1,0 +1,1 @@
+# libgnomon.so (C ABI), the command line `gnomon`.

@@ -1,0 +1,20 @@
+# tests/ mirrors src/: one GoogleTest executable per room, all files of the folder.
+find_package(GTest REQUIRED)
+include(GoogleTest)
+
+function(gnomon_test_room name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tests/${name}/*_test.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(gnomon_test_${name} ${sources})
+  target_include_directories(gnomon_test_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR}/include)
+  target_link_libraries(gnomon_test_${name} PRIVATE ${ARGN} GTest::gtest GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(gnomon_test_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+endfunction()
+
+foreach(room core plan reference cpu engine)
+  if(TARGET gnomon_${room})
+    gnomon_test_room(${room} gnomon_${room})
+  endif()
+endforeach()

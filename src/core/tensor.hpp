@@ -1,0 +1,44 @@
+// Views of the caller's memory. Strides are in elements and may be zero or negative.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "core/dtype.hpp"
+
+namespace gnomon {
+
+// A [B, S, d_model] tensor. `data` is the address of element (0, 0, 0).
+template <typename Void>
+struct BasicTensorView {
+  Void* data = nullptr;
+  DType dtype = DType::f32;
+  std::array<std::int64_t, 3> shape{};
+  std::array<std::int64_t, 3> strides{};
+
+  static BasicTensorView contiguous(Void* data, DType dtype, std::array<std::int64_t, 3> shape) {
+    return {data, dtype, shape, {shape[1] * shape[2], shape[2], 1}};
+  }
+  std::int64_t elements() const { return shape[0] * shape[1] * shape[2]; }
+};
+using ConstTensorView = BasicTensorView<const void>;
+using TensorView = BasicTensorView<void>;
+
+// A [B, S] padding mask of bytes: nonzero = valid token. A query sees a key when the key is valid and,
+// in a causal stack, not later than the query. A query that sees no key gets attention output 0.
+struct MaskView {
+  const std::uint8_t* data = nullptr;
+  std::array<std::int64_t, 2> shape{};
+  std::array<std::int64_t, 2> strides{};  // in bytes
+};
+
+// One forward pass on the caller's memory. `output` may be exactly `input` (same address and strides).
+struct Call {
+  ConstTensorView input;
+  std::optional<MaskView> mask;
+  TensorView output;
+  void* stream = nullptr;  // the device stream to work on; ignored by the CPU
+};
+
+}  // namespace gnomon

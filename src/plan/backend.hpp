@@ -1,0 +1,75 @@
+// What a backend offers the planner. The planner knows no device; a backend knows no clock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/problem.hpp"
+#include "core/tensor.hpp"
+#include "plan/candidate.hpp"
+
+namespace gnomon {
+
+// A Candidate bound to packed weights and kernels. `run` makes no decision, no allocation of ours, no string.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  virtual void run(const Call& call) = 0;              // asynchronous on a device; complete on return on the CPU
+  virtual std::int64_t scratch_bytes() const = 0;      // peak memory beyond input, output and weights
+  virtual std::int64_t packed_bytes() const { return 0; }  // weights in the plan's own layout
+  // Calls (or slices of calls) that left the range this plan was verified on and were answered in fp32.
+  virtual std::int64_t range_fallbacks() const { return 0; }
+  virtual void set_verified_range(double) {}           // largest |input| of the verifying call; reduced-precision plans only
+};
+
+// What a stored plan depends on. Entries made under another environment are misses.
+struct Environment {
+  std::string device;                        // "AMD EPYC (family 26 model 2)" or "NVIDIA H200"
+  std::map<std::string, std::string> facts;  // must be equal: isa, cores, library versions, Gnomon version, kernel hash
+  std::map<std::string, std::string> notes;  // recorded only: driver (a plan made under another driver is re-checked)
+};
+
+// Runs plans on one real call without touching the caller's tensors, and judges them.
+class Workbench {
+ public:
+  virtual ~Workbench() = default;
+  // Poisons the output with NaN, runs, compares every element with the reference, and checks the guard zones around the output.
+  virtual Verdict check(Plan& plan) = 0;
+  virtual void before_timed_run() {}     // restores an in-place input; untimed
+  virtual void run(Plan& plan) = 0;      // one run on scratch, complete on return
+  virtual double input_max() const = 0;  // largest finite |input|
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Environment environment() const = 0;
+  // The reference path as a candidate: always right, never refused but for memory.
+  virtual Candidate plain(const Problem& problem) const = 0;
+  // The best guess without a clock, from a stated cost model; honours the constraints where it can.
+  virtual Candidate estimate(const Problem& problem, const Constraints& constraints) const = 0;
+  // Seconds one pass of the plain path should take, by arithmetic; good to a factor of three.
+  virtual double estimate_plain_seconds(const Problem& problem) const = 0;
+  // The order of search, given the incumbent (docs/planner.md).
+  virtual std::vector<Group> groups(const Problem& problem, const Candidate& incumbent) const = 0;
+  virtual std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints,
+                                         const Candidate& candidate) const = 0;
+  // Binds. Throws Error(environment) or std::bad_alloc when memory or a library fails: the planner records a refusal.
+  virtual std::unique_ptr<Plan> prepare(const Problem& problem, const Candidate& candidate) = 0;
+  // A bench on `call`; computes the reference answer. The call's tensors are only read.
+  virtual std::unique_ptr<Workbench> open_workbench(const Problem& problem, const Call& call) = 0;
+  // Labels of what is approximate in a candidate ("q_proj,k_proj in bf16"); empty: fp32 throughout.
+  virtual std::vector<std::string> approximations(const Candidate& candidate) const = 0;
+  // Ties go to the lower: fewer moving parts, more precise.
+  virtual int complexity(const Candidate& candidate) const = 0;
+  // One sentence: which resource bounds a pass that takes `seconds`.
+  virtual std::string bound(const Problem& problem, const Candidate& candidate, double seconds) const = 0;
+  // Called when planning of a problem ends: give back what only losers needed.
+  virtual void trim() {}
+};
+
+}  // namespace gnomon
