@@ -97,7 +97,8 @@ GNOMON_API gnomon_status gnomon_plan(gnomon_engine* engine, const gnomon_tensor*
 /* New weights of the same structure. */
 GNOMON_API gnomon_status gnomon_engine_refresh(gnomon_engine* engine, const gnomon_weights* weights);
 
-/* JSON: the record of one problem ("b64 s100"; the configuration is the engine's), or of all when `problem` is NULL. */
+/* JSON: the record of one problem ("b64 s100"; the configuration is the engine's), `null` when it was never planned, or an
+ * array of all when `problem` is NULL. */
 GNOMON_API gnomon_status gnomon_explain(gnomon_engine* engine, const char* problem, char** out);
 /* JSON: counters and sizes. */
 GNOMON_API gnomon_status gnomon_stats(const gnomon_engine* engine, char** out);
