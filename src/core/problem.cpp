@@ -64,6 +64,7 @@ StridedBytes bytes_of(const View& view, std::int64_t element) {
   StridedBytes box{.data = view.data, .element = element};
   for (std::size_t k = 0; k < view.shape.size(); ++k) {
     box.shape[k] = view.shape[k];
+    if (view.shape[k] <= 1) continue;  // its stride is never walked
     if (__builtin_mul_overflow(view.strides[k], element, &box.strides[k])) {
       throw_caller("a stride of {} elements is too long", view.strides[k]);
     }
@@ -106,7 +107,8 @@ void check_memory(const Call& call, bool inplace) {
   }
   const auto element = static_cast<std::int64_t>(size_of(call.input.dtype));
   const StridedBytes input = bytes_of(call.input, element), output = bytes_of(call.output, element);
-  range_of(input);
+  range_of(input);  // both must be addressable before anything is asked about them
+  range_of(output);
   if (overlaps_itself(output)) {
     throw_caller("two elements of the output share an address: shape {}, strides {}; give it a layout of its own",
                  shape_text(call.output.shape), shape_text(call.output.strides));
