@@ -1,0 +1,57 @@
+"""The peers: what each is, the environment its process gets, and the memory it will want."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stack_config import Shape
+
+
+@dataclass(frozen=True)
+class PeerSpec:
+    name: str
+    title: str
+    environment: dict[str, str] = field(default_factory=dict)
+    refusal: str = ""  # why it cannot run here
+
+
+def openblas_openmp() -> Path | None:
+    """Debian keeps each OpenBLAS build in a folder of its own, so that one can be chosen without touching alternatives."""
+    folders = sorted(Path("/usr/lib").glob("*/openblas-openmp"))
+    return folders[0] if folders else None
+
+
+def torch_tuned(threads: int) -> PeerSpec:
+    folder = openblas_openmp()
+    title = "PyTorch tuned (OpenBLAS's OpenMP build, memory kept)"
+    if folder is None:
+        return PeerSpec("torch_tuned", title, refusal="no OpenMP build of OpenBLAS: apt-get install libopenblas0-openmp")
+    # glibc hands large blocks back to the system on every free, and each call would fault them in again.
+    kept = {"MALLOC_MMAP_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+    return PeerSpec("torch_tuned", title,
+                    {"LD_LIBRARY_PATH": str(folder), "OMP_NUM_THREADS": str(threads), **kept})
+
+
+def all_peers(threads: int) -> dict[str, PeerSpec]:
+    specs = [PeerSpec("gnomon", "Gnomon"), PeerSpec("ort", "ONNX Runtime, its own fused operators"), torch_tuned(threads),
+             PeerSpec("torch", "PyTorch as it comes")]
+    return {spec.name: spec for spec in specs}
+
+
+def process_environment(spec: PeerSpec) -> dict[str, str]:
+    """The caller's environment without what tunes threads or memory, so that only the table above does."""
+    tuning = ("OMP_", "GOMP_", "OPENBLAS_", "MALLOC_", "MKL_", "KMP_")
+    base = {name: value for name, value in os.environ.items()
+            if not name.startswith(tuning) and name not in ("LD_LIBRARY_PATH", "LD_PRELOAD")}
+    return base | spec.environment
+
+
+def memory_estimate(name: str, shape: Shape) -> int:
+    """Bytes, from above: which tensors live at once at the worst point of a layer. Input and output are ours for all."""
+    activation, scores, ffn = shape.activation_bytes, shape.score_bytes, shape.ffn_bytes
+    bound = 2 * activation
+    if name == "gnomon":
+        return bound + activation
+    if name == "ort":
+        return bound + 6 * activation + max(scores, 2 * ffn)
+    return bound + 6 * activation + max(3 * scores, 2 * ffn)
