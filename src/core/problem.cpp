@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/grammar.hpp"
 #include "core/overlap.hpp"
+#include "core/text_list.hpp"
 
 namespace gnomon {
 namespace {
@@ -56,8 +56,6 @@ void check(const Contract& contract) {
     throw_caller("{}: headroom is {}, it must be finite and above 0", kWhat, contract.headroom);
   }
 }
-
-std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 template <typename View>
 StridedBytes bytes_of(const View& view, std::int64_t element) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.hpp"
+#include "core/named_tensor.hpp"
 #include "core/stack_config.hpp"
 
 namespace gnomon {
@@ -30,14 +30,6 @@ struct LayerWeights {
   LinearWeights q_proj, k_proj, v_proj, out_proj;  // [d_model, d_model]
   LinearWeights fc1, fc2;                          // [d_ff, d_model], [d_model, d_ff]
   NormWeights norm1, norm2;
-};
-
-// A tensor by name in somebody's memory, contiguous row-major.
-struct NamedTensor {
-  std::string name;
-  DType dtype = DType::f32;
-  std::vector<std::int64_t> shape;
-  const void* data = nullptr;
 };
 
 class Weights {
