@@ -7,6 +7,7 @@ import numpy as np
 
 import gnomon_ctypes
 
+KEPT = ("problem", "winner", "effort", "seconds", "plain_seconds", "worst", "bound", "notes")  # of the plan's record
 
 class Peer:
     def __init__(self, settings: dict):
@@ -23,7 +24,8 @@ class Peer:
         self.engine.plan(x, out=out)
         planning = time.perf_counter() - start
         self.run = self.engine.bind("gnomon_forward", x, out)
-        return {"planning_seconds": planning, "plan": self.engine.explain(f"b{shape.batch} s{shape.seq}")}
+        record = self.engine.explain(f"b{shape.batch} s{shape.seq}")
+        return {"planning_seconds": planning, "plan": {key: record[key] for key in KEPT if key in record}}
 
     def details(self) -> dict:
         return {"stats": self.engine.stats()}
