@@ -16,11 +16,15 @@ if(TARGET gnomon_engine)
   # Only gnomon_* leaves the library: neither our C++ nor what the static rooms bring along.
   target_link_options(gnomon PRIVATE -Wl,--version-script=${version_script} -Wl,--exclude-libs,ALL)
 
-  # The command line links the rooms statically: one file to copy.
+  # The command line links the rooms statically and carries the suite: one file to copy.
+  file(READ bench/suite.json SUITE_JSON)
+  configure_file(cmake/suite.hpp.in generated/suite.hpp @ONLY)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/bench/suite.json)
   file(GLOB cli_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/cli/*.cpp)
   add_executable(gnomon_cli ${cli_sources})
   set_target_properties(gnomon_cli PROPERTIES OUTPUT_NAME gnomon)
   target_compile_definitions(gnomon_cli PRIVATE GNOMON_VERSION="${PROJECT_VERSION}")
+  target_include_directories(gnomon_cli PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
   target_link_libraries(gnomon_cli PRIVATE gnomon_engine CLI11::CLI11)
 
   install(TARGETS gnomon EXPORT gnomon-targets)
@@ -33,6 +37,7 @@ if(TARGET gnomon_engine)
   write_basic_package_version_file(gnomonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gnomonConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/gnomonConfigVersion.cmake
           DESTINATION ${package_dir})
+  file(RELATIVE_PATH PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)  # the package may be moved as a whole
   configure_file(cmake/gnomon.pc.in gnomon.pc @ONLY)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gnomon.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

@@ -61,7 +61,7 @@ gnomon_status gnomon_plans_import(gnomon_engine* engine, const char* json, int f
 gnomon_status gnomon_plans_forget(gnomon_engine* engine, const char* problem, size_t* count) {
   return guarded([&] {
     Engine& value = require(engine, "engine")->value;
-    const std::size_t forgotten = value.store().forget(optional_problem_on(value, problem));
+    const std::size_t forgotten = value.forget(optional_problem_on(value, problem));
     if (count != nullptr) *count = forgotten;
   });
 }

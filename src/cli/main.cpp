@@ -1,0 +1,87 @@
+// The command line `gnomon`: one file per command.
+#include <exception>
+#include <new>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/session.hpp"
+#include "cli/suggestions.hpp"
+#include "core/error.hpp"
+
+namespace gnomon::cli {
+namespace {
+
+constexpr const char* about =
+    "Gnomon runs the forward pass of a Transformer stack as fast as this machine can,\n"
+    "and finds out how by measuring.";
+
+constexpr const char* epilogue = R"(
+A problem is named by words, and what is left out has the suite's default:
+  b64 s100 d128 h4 l3 f512 causal post gelu f32     (the defaults but for b and s)
+  b: sequences  s: tokens  d: width  h: heads  l: layers  f: FFN width
+  bi|causal  pre|post  gelu|gelu_tanh|relu  f32|f16|bf16  mask  nobias  finalnorm
+  eps=1e-5  abs=0.002  rel=0.02  inplace  @cpu
+
+Examples:
+  gnomon bench --quick                          measure this machine in under a minute
+  gnomon explain "b64 s100 d128"                why the plan is what it is
+  gnomon run model.safetensors -i x.npy -o y.npy
+  gnomon verify "b8 s128 d384 h12 l6 f1536 bi mask"
+
+Exit codes: 0 done; 1 a check failed; 2 wrong arguments; 3 the environment (memory,
+files, libraries); 4 a bug in Gnomon.)";
+
+const char* kind_name(int code) {
+  switch (code) {
+    case exit_caller: return "caller";
+    case exit_environment: return "environment";
+    default: return "internal";
+  }
+}
+
+int report(const Session& session, int code, const std::string& message) {
+  fmt::print(stderr, "gnomon: {}\n", message);
+  if (session.json) {
+    fmt::print("{}\n", nlohmann::json{{"error", {{"kind", kind_name(code)}, {"message", message}}}}.dump(2));
+  }
+  return code;
+}
+
+void build(CLI::App& app, Session& session) {
+  app.set_version_flag("--version", "gnomon " GNOMON_VERSION);
+  app.footer(epilogue);
+  app.require_subcommand(0, 1);
+  for (const auto add : {add_bench, add_run, add_explain, add_verify, add_plans, add_info, add_completion}) {
+    add(app, session);
+  }
+}
+
+int run(int argc, char** argv) {
+  Session session;
+  CLI::App app{about, "gnomon"};
+  build(app, session);
+  try {
+    app.parse(argc, argv);
+    if (app.get_subcommands().empty()) {
+      fmt::print("{}", app.help());
+      return exit_caller;
+    }
+    return session.exit_code;
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return report(session, exit_caller, explain_parse_error(app, error, argc, argv));
+  } catch (const Error& error) {
+    return report(session, static_cast<int>(error.kind()) + 1, error.what());
+  } catch (const std::bad_alloc&) {
+    return report(session, exit_environment, "out of memory; free some, or set --memory-limit");
+  } catch (const std::exception& error) {
+    return report(session, exit_internal, fmt::format("{} (this is a bug in Gnomon)", error.what()));
+  }
+}
+
+}  // namespace
+}  // namespace gnomon::cli
+
+int main(int argc, char** argv) { return gnomon::cli::run(argc, argv); }

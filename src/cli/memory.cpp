@@ -1,0 +1,89 @@
+#include "cli/memory.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+
+#include <fmt/format.h>
+
+namespace gnomon::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<std::int64_t> number_in(const fs::path& file) {
+  std::ifstream stream(file);
+  std::int64_t value = 0;
+  if (!(stream >> value)) return std::nullopt;  // "max" too: no limit
+  return value;
+}
+
+std::int64_t mem_available() {
+  std::ifstream stream("/proc/meminfo");
+  std::string key;
+  for (std::int64_t kib = 0; stream >> key >> kib; stream.ignore(64, '\n')) {
+    if (key == "MemAvailable:") return kib * 1024;
+  }
+  return std::numeric_limits<std::int64_t>::max();
+}
+
+// Pages of files count as used by a group, yet the kernel gives them back first.
+std::int64_t reclaimable(const fs::path& group, std::string_view wanted) {
+  std::ifstream stream(group / "memory.stat");
+  std::string key;
+  for (std::int64_t value = 0; stream >> key >> value;) {
+    if (key == wanted) return value;
+  }
+  return 0;
+}
+
+struct Version {
+  const char *root, *limit, *usage, *file_pages;
+};
+constexpr Version v2{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+constexpr Version v1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+
+// A limit anywhere on the way to the root binds.
+void tighten(AvailableMemory& memory, const Version& version, const std::string& group) {
+  const fs::path root = version.root;
+  fs::path here = root / fs::path(group).relative_path();
+  std::error_code ignored;
+  if (!fs::exists(here, ignored)) here = root;  // in a container the path is the host's
+  for (;; here = here.parent_path()) {
+    const auto limit = number_in(here / version.limit);
+    const auto usage = number_in(here / version.usage);
+    if (limit && usage) {
+      const std::int64_t left = *limit - *usage + reclaimable(here, version.file_pages);
+      if (left < memory.bytes) memory = {std::max<std::int64_t>(left, 0), (here / version.limit).string()};
+    }
+    if (here == root || !here.has_relative_path()) return;
+  }
+}
+
+}  // namespace
+
+AvailableMemory available_memory() {
+  AvailableMemory memory{mem_available(), "/proc/meminfo"};
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "0::/path" or "4:memory:/path"
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (controllers.empty()) tighten(memory, v2, group);
+    if (controllers.find("memory") != std::string::npos) tighten(memory, v1, group);
+  }
+  return memory;
+}
+
+std::string format_bytes(double bytes) {
+  constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, units[unit]);
+}
+
+}  // namespace gnomon::cli

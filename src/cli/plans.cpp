@@ -1,0 +1,140 @@
+// `gnomon plans`: what is stored, and how to move it.
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/engine_flags.hpp"
+#include "cli/session.hpp"
+#include "cli/table.hpp"
+#include "core/error.hpp"
+
+namespace gnomon::cli {
+namespace {
+
+struct Arguments {
+  explicit Arguments(CLI::App& command) : engine(command) {}
+  EngineFlags engine;
+  std::vector<std::string> words;
+  std::string file = "-";
+  bool force = false, all = false;
+};
+
+// The store belongs to a device's environment, which only a backend can tell; any weights do for the question.
+PlanStore open_store(const Arguments& arguments) {
+  const EngineOptions options = arguments.engine.options();
+  const StackConfig smallest{.layers = 1, .d_model = 1, .n_heads = 1, .d_ff = 1};
+  const auto weights = std::make_shared<const Weights>(Weights::random(smallest, 0));
+  const auto backend = make_backend(options.device, weights, options.constraints);
+  return PlanStore(options.plan_directory.value_or(default_plan_directory()), backend->environment());
+}
+
+Problem problem_of(const Arguments& arguments) {
+  return parse_problem_argument(fmt::format("{}", fmt::join(arguments.words, " ")));
+}
+
+void list(const Arguments& arguments, const Session& session) {
+  PlanStore store = open_store(arguments);
+  const std::vector<PlanRecord> records = store.list();
+  if (session.json) {
+    fmt::print("{}\n", nlohmann::json{{"file", store.file().string()}, {"plans", records}}.dump(2));
+    return;
+  }
+  if (records.empty()) {
+    fmt::print("No plans of this environment ({}).\n", store.file().string());
+    return;
+  }
+  Table table({{"ms"}, {"x plain"}, {"worst"}, {"problem", false}, {"demands", false}});
+  for (const PlanRecord& record : records) {
+    table.add({fmt::format("{:.3f}", record.seconds * 1e3),
+               record.plain_seconds > 0 ? fmt::format("{:.2f}", record.plain_seconds / record.seconds) : "-",
+               fmt::format("{:.3f}", record.worst), to_string(record.problem),
+               record.constraints.empty() ? "-" : record.constraints});
+  }
+  fmt::print("{}{} plans in {}\n", table.text(), records.size(), store.file().string());
+}
+
+void show(const Arguments& arguments, const Session& session) {
+  const Problem problem = problem_of(arguments);
+  PlanStore store = open_store(arguments);
+  const std::optional<PlanRecord> record = store.find(problem, arguments.engine.options().constraints);
+  if (!record) {
+    throw_caller("no plan is stored for `{}` in {}; `gnomon plans list` shows what is", to_string(problem), store.file().string());
+  }
+  fmt::print("{}", session.json ? nlohmann::json(*record).dump(2) + "\n" : explain_text(*record));
+}
+
+void export_plans(const Arguments& arguments) {
+  const std::string text = open_store(arguments).export_json();
+  if (arguments.file == "-") {
+    fmt::print("{}\n", text);
+    return;
+  }
+  std::ofstream stream(arguments.file, std::ios::binary);
+  stream << text << '\n';
+  stream.close();
+  if (!stream) throw_environment("cannot write {}", arguments.file);
+}
+
+std::string read_all(const std::string& file) {
+  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw_environment("cannot read {}", file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+void tell(const Session& session, const char* done, std::size_t count) {
+  if (session.json) {
+    fmt::print("{}\n", nlohmann::json{{done, count}}.dump());
+  } else {
+    fmt::print("{} plans {}\n", count, done);
+  }
+}
+
+void import_plans(const Arguments& arguments, const Session& session) {
+  tell(session, "imported", open_store(arguments).import_json(read_all(arguments.file), arguments.force));
+}
+
+void forget(const Arguments& arguments, const Session& session) {
+  if (arguments.all != arguments.words.empty()) {
+    throw_caller("`plans forget` takes either a PROBLEM or --all, {}", arguments.all ? "got both" : "got neither");
+  }
+  const std::optional<Problem> problem = arguments.all ? std::nullopt : std::optional(problem_of(arguments));
+  tell(session, "forgotten", open_store(arguments).forget(problem));
+}
+
+}  // namespace
+
+void add_plans(CLI::App& app, Session& session) {
+  CLI::App* command = app.add_subcommand("plans", "List, show, export, import and forget stored plans");
+  command->require_subcommand(1);
+  command->footer("\nExamples:\n  gnomon plans list\n  gnomon plans show \"b64 s100\"\n  gnomon plans export plans.json\n"
+                  "  gnomon plans import plans.json\n  gnomon plans forget --all");
+  const auto add = [&](const char* name, const char* about, auto&& action) {
+    CLI::App* sub = command->add_subcommand(name, about);
+    auto arguments = std::make_shared<Arguments>(*sub);
+    add_json_flag(*sub, session);
+    sub->callback([arguments, action] { action(*arguments); });
+    return std::pair(sub, arguments);
+  };
+  add("list", "All plans of this machine", [&session](const Arguments& a) { list(a, session); });
+
+  const auto [show_command, shown] = add("show", "One plan", [&session](const Arguments& a) { show(a, session); });
+  show_command->add_option("PROBLEM", shown->words, "The problem")->required();
+
+  const auto [export_command, exported] = add("export", "Plans and their environment as JSON", export_plans);
+  export_command->add_option("FILE", exported->file, "Where to (default: stdout)");
+
+  const auto [import_command, imported] =
+      add("import", "Take plans exported on such a machine; all or none", [&session](const Arguments& a) { import_plans(a, session); });
+  import_command->add_option("FILE", imported->file, "Where from (default: stdin)");
+  import_command->add_flag("--anyway", imported->force, "Another environment's too: its choices are checked before use");
+
+  const auto [forget_command, forgotten] = add("forget", "Delete plans", [&session](const Arguments& a) { forget(a, session); });
+  forget_command->add_option("PROBLEM", forgotten->words, "The problem");
+  forget_command->add_flag("--all", forgotten->all, "All plans of this machine");
+}
+
+}  // namespace gnomon::cli

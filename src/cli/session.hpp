@@ -1,0 +1,37 @@
+// What the commands of `gnomon` share: exit codes, and the way a command joins the program.
+#pragma once
+
+#include <array>
+
+#include <CLI/CLI.hpp>
+
+namespace gnomon::cli {
+
+// Stable: scripts may rely on them (docs/cli.md).
+enum ExitCode {
+  exit_ok = 0,
+  exit_check_failed = 1,  // the command ran; what it checked did not hold
+  exit_caller = 2,        // the arguments were wrong
+  exit_environment = 3,   // memory, files, libraries, devices
+  exit_internal = 4,      // a bug in Gnomon
+};
+
+struct Session {
+  bool json = false;  // results, and errors too, as JSON on stdout
+  int exit_code = exit_ok;
+};
+
+// Each registers its subcommand and the callback that runs it.
+void add_bench(CLI::App& app, Session& session);
+void add_run(CLI::App& app, Session& session);
+void add_explain(CLI::App& app, Session& session);
+void add_verify(CLI::App& app, Session& session);
+void add_plans(CLI::App& app, Session& session);
+void add_info(CLI::App& app, Session& session);
+void add_completion(CLI::App& app, Session& session);
+
+inline CLI::Option* add_json_flag(CLI::App& command, Session& session) {
+  return command.add_flag("--json", session.json, "Print JSON on stdout");
+}
+
+}  // namespace gnomon::cli

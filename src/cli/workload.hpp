@@ -1,0 +1,34 @@
+// A random input for a problem: N(0, 1), reproducible from its seed; with a padding mask when the problem has one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cli/buffer.hpp"
+#include "core/problem.hpp"
+
+namespace gnomon::cli {
+
+enum class MaskKind { right, left, holes, all_valid, one_empty };
+inline constexpr MaskKind all_mask_kinds[] = {MaskKind::right, MaskKind::left, MaskKind::holes, MaskKind::all_valid, MaskKind::one_empty};
+std::string_view name_of(MaskKind kind);
+
+class Workload {
+ public:
+  Workload(const Problem& problem, std::uint64_t seed, MaskKind kind = MaskKind::right);
+
+  Call call();                      // into its own output, which is the input when the problem says inplace
+  Call call_into(Buffer& output);   // out of place, of the same input
+  void restore_input();             // after an in-place pass
+  ConstTensorView output() const;
+  static std::size_t bytes(const Problem& problem);  // of one activation
+
+ private:
+  Problem problem_;
+  Buffer input_, output_, pristine_;  // the last: in place only
+  std::vector<std::uint8_t> mask_;
+};
+
+ConstTensorView view(const Problem& problem, const Buffer& buffer);
+
+}  // namespace gnomon::cli
