@@ -1,0 +1,67 @@
+// What is behind an Engine: one generation per set of weights, and the way from a problem to a plan.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "engine/engine.hpp"
+#include "engine/plan_cache.hpp"
+
+namespace gnomon {
+
+// Everything bound to one set of weights. refresh() starts a new one; calls and plannings under way end on the old one.
+class Generation {
+ public:
+  Generation(std::shared_ptr<const Weights> weights, std::shared_ptr<Backend> backend, std::size_t max_plans)
+      : plans(max_plans), weights_(std::move(weights)), backend_(std::move(backend)) {}
+
+  // Made when first needed: it reads every weight, and a warm start on exact plans never asks.
+  std::uint64_t fingerprint();
+  const std::shared_ptr<Backend>& backend() const { return backend_; }
+
+  PlanCache plans;
+  // Borrowed choices that were judged, by problem: a plan that was given back needs no second check. Under
+  // planning_mutex.
+  std::unordered_map<std::string, PlanRecord> judged_loans;
+
+ private:
+  const std::shared_ptr<const Weights> weights_;
+  const std::shared_ptr<Backend> backend_;
+  std::optional<std::uint64_t> fingerprint_;  // under planning_mutex
+};
+
+enum class Asked { by_forward, by_plan };
+
+struct EngineState {
+  EngineState(Weights weights, EngineOptions options, BackendFactory factory, Clock& clock);
+
+  std::shared_ptr<Generation> current() const;
+  std::shared_ptr<BoundPlan> find(const Problem& problem) const;  // in memory
+  // The rule at the head of engine.hpp.
+  std::shared_ptr<BoundPlan> obtain(const Problem& problem, const Call& call, Asked asked);
+  std::shared_ptr<Generation> make_generation(Weights weights) const;
+
+  const StackConfig config;
+  const EngineOptions options;
+  const BackendFactory factory;
+  Clock& clock;
+
+  struct Counters {
+    std::atomic<std::int64_t> forwards{0}, problems_planned{0}, timing_runs{0}, check_runs{0}, store_hits{0},
+        plans_adopted{0}, plans_evicted{0}, past_fallbacks{0};
+  };
+  mutable Counters counters;
+
+  mutable std::shared_mutex generation_mutex;
+  std::shared_ptr<Generation> generation;  // under generation_mutex
+  std::optional<PlanStore> store;          // set by the constructor, once there is a backend to ask for its environment
+
+  std::mutex planning_mutex;
+  double planning_seconds = 0;  // under planning_mutex
+};
+
+}  // namespace gnomon

@@ -1,0 +1,189 @@
+// From a problem without a plan in memory to one with: the store, a loan, or the planner.
+#include <algorithm>
+#include <limits>
+#include <new>
+
+#include "core/error.hpp"
+#include "core/log.hpp"
+#include "engine/engine_state.hpp"
+
+namespace gnomon {
+namespace {
+
+constexpr double kNear = 2;                     // borrow without a thought within this factor in B and in S
+constexpr std::size_t kJudgedLoansKept = 4096;  // records of a few hundred bytes
+
+bool within_factor(std::int64_t a, std::int64_t b, double factor) {
+  const double ratio = static_cast<double>(a) / static_cast<double>(b);
+  return ratio <= factor && ratio >= 1 / factor;
+}
+
+// One problem's way to its plan, walked under the planning mutex.
+class Turn {
+ public:
+  Turn(EngineState& state, Generation& generation, const Problem& problem, const Call& call, Asked asked)
+      : state_(state),
+        generation_(generation),
+        problem_(problem),
+        call_(call),
+        asked_(asked),
+        planner_(*generation.backend(), state.clock) {}
+
+  std::shared_ptr<BoundPlan> take() {
+    if (auto bound = from_store()) return bound;
+    if (wanted() == Effort::stored) refuse_unstored();
+    if (asked_ == Asked::by_forward) {
+      if (auto bound = borrow()) return bound;
+    }
+    return plan();
+  }
+
+ private:
+  const Constraints& constraints() const { return state_.options.constraints; }
+  Effort wanted() const { return state_.options.effort; }
+  double budget_left() const { return state_.options.total_budget_seconds - state_.planning_seconds; }
+  bool enough(Effort made) const {
+    return wanted() == Effort::stored || made >= wanted() || (budget_left() <= 0 && asked_ == Asked::by_forward);
+  }
+
+  std::shared_ptr<BoundPlan> from_store();
+  std::shared_ptr<BoundPlan> borrow();
+  std::shared_ptr<BoundPlan> plan();
+  std::unique_ptr<Plan> revive(PlanRecord& record, bool check);
+  std::shared_ptr<BoundPlan> bind(std::unique_ptr<Plan> plan, PlanRecord record, bool provisional);
+  bool must_be_judged(const PlanRecord& record);
+  [[noreturn]] void refuse_unstored() const;
+
+  EngineState& state_;
+  Generation& generation_;
+  const Problem& problem_;
+  const Call& call_;
+  const Asked asked_;
+  Planner planner_;
+  std::string why_;  // a stored plan did not hold
+};
+
+bool Turn::must_be_judged(const PlanRecord& record) {
+  if (record.weights_fingerprint == 0) return true;  // never judged here: imported by force
+  if (generation_.backend()->approximations(record.winner).empty()) return false;
+  return record.weights_fingerprint != generation_.fingerprint();
+}
+
+std::unique_ptr<Plan> Turn::revive(PlanRecord& record, bool check) {
+  if (check) {
+    ++state_.counters.check_runs;
+    ++state_.counters.timing_runs;
+  }
+  auto plan = planner_.revive(problem_, call_, record, constraints(), check, why_);
+  if (plan && check) record.weights_fingerprint = generation_.fingerprint();
+  return plan;
+}
+
+std::shared_ptr<BoundPlan> Turn::bind(std::unique_ptr<Plan> plan, PlanRecord record, bool provisional) {
+  if (state_.options.range_check == "off") plan->set_verified_range(std::numeric_limits<double>::infinity());
+  record.scratch_bytes = plan->scratch_bytes();
+  auto bound = std::make_shared<BoundPlan>(generation_.backend(), std::move(plan), std::move(record), provisional,
+                                           state_.counters.past_fallbacks);
+  state_.counters.plans_evicted += generation_.plans.put(bound);
+  return bound;
+}
+
+std::shared_ptr<BoundPlan> Turn::from_store() {
+  auto record = state_.store->find(problem_, constraints());
+  if (!record || !enough(record->effort)) return nullptr;
+  const bool check = must_be_judged(*record);
+  auto plan = revive(*record, check);
+  if (!plan) {
+    log::write(log::Level::warn,
+               fmt::format("the stored plan of {} does not hold here: {}", to_string(problem_), why_));
+    return nullptr;
+  }
+  ++state_.counters.store_hits;
+  if (check) state_.store->put(*record);
+  return bind(std::move(plan), std::move(*record), /*provisional=*/false);
+}
+
+std::shared_ptr<BoundPlan> Turn::borrow() {
+  const std::string key = to_string(problem_);
+  if (const auto judged = generation_.judged_loans.find(key); judged != generation_.judged_loans.end()) {
+    PlanRecord record = judged->second;
+    if (auto plan = revive(record, /*check=*/false))
+      return bind(std::move(plan), std::move(record), /*provisional=*/true);
+  }
+  const auto lender = state_.store->nearest(problem_, constraints());
+  if (!lender) return nullptr;
+  const bool near = within_factor(problem_.batch, lender->problem.batch, kNear) &&
+                    within_factor(problem_.seq, lender->problem.seq, kNear) && enough(lender->effort);
+  if (!near && budget_left() > 0) return nullptr;
+
+  PlanRecord record;
+  record.problem = problem_;
+  record.constraints = lender->constraints;
+  record.winner = lender->winner;
+  record.effort = lender->effort;
+  // What was timed or judged at most: the check on this call takes about that long, on a part of it if need be.
+  record.calibrated_on = lender->calibrated_on.empty() ? to_string(lender->problem) : lender->calibrated_on;
+  auto plan = revive(record, /*check=*/true);
+  if (!plan) {
+    log::write(log::Level::info, fmt::format("{} cannot use the choices of {}: {}", key, record.calibrated_on, why_));
+    return nullptr;
+  }
+  ++state_.counters.plans_adopted;
+  if (generation_.judged_loans.size() >= kJudgedLoansKept) generation_.judged_loans.clear();
+  generation_.judged_loans[key] = record;
+  return bind(std::move(plan), std::move(record), /*provisional=*/true);
+}
+
+std::shared_ptr<BoundPlan> Turn::plan() {
+  const bool limited = asked_ == Asked::by_forward;
+  const bool spent = limited && budget_left() <= 0;
+  PlannerOptions options;
+  options.effort = spent ? Effort::estimate : wanted();
+  options.budget_seconds =
+      limited ? std::min(state_.options.budget_seconds, std::max(0.0, budget_left())) : state_.options.budget_seconds;
+  options.constraints = constraints();
+  options.progress = state_.options.progress;
+
+  // A planning that fails has used its time all the same.
+  struct Charge {
+    EngineState& state;
+    double start = state.clock.now();
+    ~Charge() { state.planning_seconds += state.clock.now() - start; }
+  } charge{state_};
+  PlanResult result = planner_.plan(problem_, call_, options);
+  ++state_.counters.problems_planned;
+  state_.counters.timing_runs += result.record.timing_runs;
+  for (const auto& candidate : result.record.candidates) state_.counters.check_runs += candidate.worst >= 0;
+  result.record.weights_fingerprint = generation_.fingerprint();
+  state_.store->put(result.record);
+  return bind(std::move(result.plan), std::move(result.record), /*provisional=*/spent);
+}
+
+void Turn::refuse_unstored() const {
+  const std::string file = state_.store->file().empty() ? "memory (no plan directory)" : state_.store->file().string();
+  const std::string demands = constraints().to_string();
+  throw_caller(
+      "effort=stored, and {} holds no plan for {}{}{}: plan it first (effort=measure) or import plans made in this "
+      "environment",
+      file, to_string(problem_), demands.empty() ? "" : " under " + demands,
+      why_.empty() ? "" : fmt::format(" that holds ({})", why_));
+}
+
+}  // namespace
+
+std::shared_ptr<BoundPlan> EngineState::obtain(const Problem& problem, const Call& call, Asked asked) {
+  const std::lock_guard planning(planning_mutex);
+  const auto generation_now = current();
+  // Another thread may have planned it while this one waited.
+  if (auto bound = generation_now->plans.find(problem); bound && !(asked == Asked::by_plan && bound->provisional()))
+    return bound;
+  try {
+    return Turn(*this, *generation_now, problem, call, asked).take();
+  } catch (const std::bad_alloc&) {
+    throw_environment(
+        "not enough memory to plan {} (its input and output are {} bytes each); free memory, or set memory_limit",
+        to_string(problem), problem.elements() * static_cast<std::int64_t>(size_of(problem.dtype)));
+  }
+}
+
+}  // namespace gnomon
