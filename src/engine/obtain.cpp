@@ -64,7 +64,8 @@ class Turn {
 };
 
 bool Turn::must_be_judged(const PlanRecord& record) {
-  if (record.weights_fingerprint == 0) return true;  // never judged here: imported by force
+  // Another driver, or imported by force from another environment.
+  if (record.made_under != state_.store->environment().notes) return true;
   if (generation_.backend()->approximations(record.winner).empty()) return false;
   return record.weights_fingerprint != generation_.fingerprint();
 }
