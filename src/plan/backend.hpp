@@ -21,6 +21,9 @@ class Plan {
   virtual void run(const Call& call) = 0;              // asynchronous on a device; complete on return on the CPU
   virtual std::int64_t scratch_bytes() const = 0;      // peak memory beyond input, output and weights
   virtual std::int64_t packed_bytes() const { return 0; }  // weights in the plan's own layout
+  // Everything but the kernels: what calling, dispatch and barriers cost. False when this plan cannot tell.
+  virtual bool run_without_kernels(const Call&) { return false; }
+  virtual void poison_scratch() {}  // fills its scratch with NaN: called before a checked run
   // Calls (or slices of calls) that left the range this plan was verified on and were answered in fp32.
   virtual std::int64_t range_fallbacks() const { return 0; }
   virtual void set_verified_range(double) {}           // largest |input| of the verifying call; reduced-precision plans only

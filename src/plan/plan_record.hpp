@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -25,6 +27,9 @@ enum class Outcome {
   untimed,    // the budget ended first
   estimated,  // chosen without timing
 };
+
+std::string_view name_of(Effort effort);
+std::string_view name_of(Outcome outcome);
 
 struct CandidateReport {
   Candidate candidate;
@@ -55,10 +60,14 @@ struct PlanRecord {
   std::int64_t timing_runs = 0;
   std::int64_t scratch_bytes = 0;
   std::string bound;
+  std::vector<std::string> notes;    // what else a reader must know: only a part was checked, a winner fell, ...
+  // Environment::notes when it was planned, kept by the plan store. Another driver than today's: re-check before use.
+  std::map<std::string, std::string> made_under;
   std::vector<CandidateReport> candidates;  // in the order they were met
 };
 
 void to_json(nlohmann::json& json, const PlanRecord& record);
+void to_json(nlohmann::ordered_json& json, const PlanRecord& record);  // in reading order
 void from_json(const nlohmann::json& json, PlanRecord& record);  // throws on anything malformed
 std::string explain_text(const PlanRecord& record);              // the table `gnomon explain` prints
 

@@ -1,0 +1,36 @@
+#include "plan/bench.hpp"
+
+#include <new>
+
+#include "core/error.hpp"
+#include "plan/calibration.hpp"
+
+namespace gnomon {
+
+Bench open_bench(Backend& backend, const Call& call, Problem part) {
+  for (;;) {
+    std::string reason;
+    try {
+      return {part, backend.open_workbench(part, prefix_of(call, part.batch, part.seq))};
+    } catch (const std::bad_alloc&) {
+      reason = "out of memory";
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::environment) throw;
+      reason = error.what();
+    }
+    const std::string tried = to_string(part);
+    if (!shrink(part)) throw_environment("not even the plain path of {} fits in memory: {}", tried, reason);
+  }
+}
+
+std::string describe_failure(const Verdict& verdict, const Contract& contract) {
+  if (!verdict.fault.empty()) return verdict.fault;
+  if (verdict.first_bad < 0) {
+    return fmt::format("worst element at {:.3g} of the contract's limit, headroom is {:g}", verdict.worst, contract.headroom);
+  }
+  return fmt::format("{} of {} elements out of contract, worst {:.3g} of the limit; element {} is {:g}, reference {:g}",
+                     verdict.out_of_contract, verdict.elements, verdict.worst, verdict.first_bad, verdict.bad_value,
+                     verdict.bad_reference);
+}
+
+}  // namespace gnomon

@@ -1,0 +1,38 @@
+#include "plan/measure.hpp"
+
+namespace gnomon {
+namespace {
+
+constexpr int kMostRuns = 1 << 16;  // a clock that stands still must not hang the planner
+
+}  // namespace
+
+Verdict Meter::check(Plan& plan) {
+  ++runs_;
+  return bench_.check(plan);
+}
+
+int Meter::trustworthy_runs(Plan& plan, double& seconds) {
+  for (int runs = 1;; runs *= 2) {
+    seconds = sample(plan, runs);
+    if (seconds * runs >= kTrustworthySample || runs >= kMostRuns) return runs;
+  }
+}
+
+double Meter::sample(Plan& plan, int runs) {
+  double elapsed = 0;
+  for (int left = runs; left > 0;) {
+    const int batch = restore_ ? 1 : left;
+    bench_.before_timed_run();
+    const double start = clock_.now();
+    for (int i = 0; i < batch; ++i) {
+      ++runs_;
+      bench_.run(plan);
+    }
+    elapsed += clock_.now() - start;
+    left -= batch;
+  }
+  return elapsed / runs;
+}
+
+}  // namespace gnomon

@@ -1,0 +1,76 @@
+#include "plan/statistics.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace gnomon {
+namespace {
+
+double quantile(const std::vector<double>& sorted, double q) {
+  const double at = q * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+}
+
+// |t| of the mean logarithm against 0; infinite when all ratios are equal and not 1.
+double student_t(std::span<const double> ratios) {
+  const auto n = static_cast<double>(ratios.size());
+  double sum = 0, squares = 0;
+  for (const double ratio : ratios) sum += std::log(ratio);
+  const double mean = sum / n;
+  for (const double ratio : ratios) squares += (std::log(ratio) - mean) * (std::log(ratio) - mean);
+  const double error = std::sqrt(squares / (n - 1) / n);
+  if (mean == 0) return 0;
+  return error == 0 ? INFINITY : std::abs(mean) / error;
+}
+
+Standing stand(const Interval& interval) {
+  if (interval.high < 1) return Standing::faster;
+  if (interval.low > 1) return Standing::slower;
+  return Standing::open;
+}
+
+}  // namespace
+
+Quartiles quartiles(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::ranges::sort(values);
+  return {quantile(values, 0.25), quantile(values, 0.5), quantile(values, 0.75)};
+}
+
+Interval median_interval(std::span<const double> ratios, double wanted) {
+  if (ratios.empty()) return {};
+  std::vector<double> sorted(ratios.begin(), ratios.end());
+  std::ranges::sort(sorted);
+  const std::size_t n = sorted.size();
+  // The true median lies outside [x(k+1), x(n-k)] (k from 0) when at most k of n fair coins fall on one side.
+  double term = std::pow(0.5, static_cast<double>(n)), tail = term;
+  std::size_t k = 0;
+  double coverage = 1 - 2 * tail;
+  while (2 * (k + 1) < n) {
+    term *= static_cast<double>(n - k) / static_cast<double>(k + 1);
+    tail += term;
+    if (1 - 2 * tail < wanted) break;
+    coverage = 1 - 2 * tail;
+    ++k;
+  }
+  return {quantile(sorted, 0.5), sorted[k], sorted[n - 1 - k], std::max(coverage, 0.0)};
+}
+
+Standing look(std::span<const double> ratios) {
+  const auto pairs = static_cast<int>(ratios.size());
+  if (std::ranges::find(kLooks, pairs) == std::end(kLooks)) return Standing::open;
+  if (pairs > kFewestPairs) return stand(median_interval(ratios, kLookCoverage));
+  // Two-sided 1 % points of Student's t with 1 and 2 degrees of freedom.
+  const double limit = pairs == 2 ? 63.657 : 9.925;
+  return student_t(ratios) > limit ? stand(median_interval(ratios, kLookCoverage)) : Standing::open;
+}
+
+Standing last_look(std::span<const double> ratios) {
+  if (static_cast<int>(ratios.size()) < kFewestPairs) return Standing::open;
+  return stand(median_interval(ratios, 0.95));
+}
+
+}  // namespace gnomon

@@ -1,0 +1,37 @@
+// The statistics of a comparison: paired ratios, distribution-free intervals, and when they decide. Reasons: docs/planner.md.
+#pragma once
+
+#include <span>
+#include <vector>
+
+namespace gnomon {
+
+struct Quartiles {
+  double low = 0, median = 0, high = 0;
+};
+Quartiles quartiles(std::vector<double> values);  // zeros when empty
+
+// The median of `ratios` with the narrowest symmetric pair of order statistics that covers the true median with at
+// least `wanted` probability, whatever the distribution. Too few ratios: [min, max] and the coverage that this has.
+struct Interval {
+  double median = 0, low = 0, high = 0;
+  double coverage = 0;
+};
+Interval median_interval(std::span<const double> ratios, double wanted);
+
+enum class Standing { open, faster, slower };
+
+// A comparison is looked at after these numbers of pairs and no others: each look may err with 1 %, so that all five
+// together err with at most 5 %. The first two ask Student's t of the logarithms, since order statistics say nothing
+// at 99 % before 8 pairs.
+inline constexpr int kLooks[] = {2, 3, 8, 16, 32};
+inline constexpr int kMostPairs = 32;
+inline constexpr double kLookCoverage = 0.99;
+inline constexpr int kFewestPairs = 3;  // below it a comparison that time ends says nothing
+
+// ratios: challenger's time over the incumbent's. Always open between two looks.
+Standing look(std::span<const double> ratios);
+// The only look of a comparison that time ends early: the 95 % interval, or [min, max] of at least kFewestPairs.
+Standing last_look(std::span<const double> ratios);
+
+}  // namespace gnomon
