@@ -1,0 +1,25 @@
+// What a bench found, as a table for people, JSON for tools, CSV for spreadsheets.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/bench_rows.hpp"
+
+namespace gnomon::cli {
+
+struct BenchReport {
+  double budget_seconds = 0, seconds = 0;
+  std::vector<std::pair<std::string, std::string>> notes;  // the caller's: commit, machine, ...
+  std::vector<BenchRow> rows;
+  std::vector<RowResult> results;  // one for each row
+};
+
+std::string bench_table(const BenchReport& report);
+std::string bench_csv(const BenchReport& report);
+nlohmann::ordered_json bench_json(const BenchReport& report);
+
+}  // namespace gnomon::cli

@@ -1,0 +1,175 @@
+#include "cli/measure_rows.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "cli/workload.hpp"
+#include "core/error.hpp"
+#include "cpu/bare_products.hpp"
+#include "cpu/cpu_info.hpp"
+#include "plan/measure.hpp"
+
+namespace gnomon::cli {
+namespace {
+
+constexpr std::uint64_t seed = 1;
+constexpr std::size_t fewest_pairs = 3, most_pairs = 31;
+constexpr double pair_coverage = 0.95;
+// Above this the few microseconds of the host are far below the noise of the pass, and of no interest.
+constexpr double longest_for_overhead = 20e-3;
+constexpr std::size_t overhead_pairs = 201;
+constexpr double overhead_seconds = 1.5;
+
+// The engine as a plan, so that one instrument measures the engine, its plan and the reference path alike.
+class EnginePlan : public Plan {
+ public:
+  explicit EnginePlan(Engine& engine) : engine_(engine) {}
+  void run(const Call& call) override { engine_.forward(call); }
+  std::int64_t scratch_bytes() const override { return engine_.stats().scratch_bytes; }
+
+ private:
+  Engine& engine_;
+};
+
+struct Pairs {
+  std::vector<double> first, second;
+};
+
+// A B, B A, A B, ...: a drift of the machine falls on both alike.
+Pairs interleave(Meter& meter, Plan& first, Plan& second, std::size_t most, double seconds) {
+  double pass = 0;
+  const int first_runs = meter.trustworthy_runs(first, pass);
+  const int second_runs = meter.trustworthy_runs(second, pass);
+  const double deadline = steady_clock().now() + seconds;
+  Pairs pairs;
+  while (pairs.first.size() < most && (pairs.first.size() < fewest_pairs || steady_clock().now() < deadline)) {
+    const bool swapped = pairs.first.size() % 2 == 1;
+    if (swapped) pairs.second.push_back(meter.sample(second, second_runs));
+    pairs.first.push_back(meter.sample(first, first_runs));
+    if (!swapped) pairs.second.push_back(meter.sample(second, second_runs));
+  }
+  return pairs;
+}
+
+std::vector<double> samples_alone(Meter& meter, Plan& plan, double seconds) {
+  double pass = 0;
+  const int runs = meter.trustworthy_runs(plan, pass);
+  const double deadline = steady_clock().now() + seconds;
+  std::vector<double> samples;
+  while (samples.size() < most_pairs && (samples.size() < fewest_pairs || steady_clock().now() < deadline)) {
+    samples.push_back(meter.sample(plan, runs));
+  }
+  return samples;
+}
+
+template <typename Operation>
+Interval paired(const Pairs& pairs, Operation operation) {
+  std::vector<double> values(pairs.first.size());
+  std::transform(pairs.first.begin(), pairs.first.end(), pairs.second.begin(), values.begin(), operation);
+  return median_interval(values, pair_coverage);
+}
+
+std::shared_ptr<const Weights> load(const BenchRow& row) {
+  return std::make_shared<const Weights>(row.weights.empty() ? Weights::random(row.problem.config, seed)
+                                                             : Weights::from_safetensors(row.weights, row.problem.config));
+}
+
+// The reference path, or null and why it cannot run here.
+std::unique_ptr<Plan> plain_path(Backend& backend, const BenchRow& row, RowResult& result) {
+  const Candidate plain = backend.plain(row.problem);
+  if (const auto refusal = backend.refuses(row.problem, Constraints{}, plain)) {
+    result.no_plain = refusal->reason;
+    return nullptr;
+  }
+  try {
+    return backend.prepare(row.problem, plain);
+  } catch (const std::bad_alloc&) {
+    result.no_plain = "out of memory";
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::environment) throw;
+    result.no_plain = error.what();
+  }
+  return nullptr;
+}
+
+void plan_row(Engine& engine, Workload& workload, RowResult& result) {
+  const double start = steady_clock().now();
+  const PlanRecord record = engine.plan(workload.call());
+  result.from_store = engine.stats().problems_planned == 0;
+  result.planning_seconds = steady_clock().now() - start;
+  result.winner = record.winner;
+  result.bound = record.bound;
+}
+
+void time_row(Meter& meter, Plan& forward, Plan* plain, double seconds, RowResult& result) {
+  if (plain == nullptr) {
+    const std::vector<double> alone = samples_alone(meter, forward, seconds);
+    result.plan = quartiles(alone);
+    result.samples = static_cast<int>(alone.size());
+    return;
+  }
+  const Pairs pairs = interleave(meter, forward, *plain, most_pairs, seconds);
+  result.plan = quartiles(pairs.first);
+  result.plain = quartiles(pairs.second);
+  result.speedup = paired(pairs, [](double plan_seconds, double plain_seconds) { return plain_seconds / plan_seconds; });
+  result.samples = static_cast<int>(pairs.first.size());
+}
+
+void time_overhead(Meter& meter, Plan& forward, Plan& bound, RowResult& result) {
+  if (result.plan.median > longest_for_overhead) return;
+  const Pairs pairs = interleave(meter, forward, bound, overhead_pairs, overhead_seconds);
+  result.overhead = paired(pairs, std::minus<>());
+}
+
+}  // namespace
+
+double least_bytes(const BenchRow& row) {
+  constexpr double activations = 4;  // input, output, reference answer, guarded scratch output
+  constexpr double copies_of_weights = 3;  // as loaded; packed by the engine; packed for the reference path
+  const StackConfig& config = row.problem.config;
+  const double d = static_cast<double>(config.d_model), f = static_cast<double>(config.d_ff);
+  const double weights = static_cast<double>(config.layers) * (4 * d * d + 2 * d * f) * sizeof(float);
+  return activations * activation_bytes(row.problem) + copies_of_weights * weights;
+}
+
+double estimated_plain_seconds(const BenchRow& row, const Constraints& constraints) {
+  // The estimate is arithmetic on the problem: the smallest weights will do, packed by nobody.
+  const StackConfig smallest{.layers = 1, .d_model = 1, .n_heads = 1, .d_ff = 1};
+  const auto weights = std::make_shared<const Weights>(Weights::random(smallest, 0));
+  return make_backend(row.problem.device, weights, constraints)->estimate_plain_seconds(row.problem);
+}
+
+RowResult measure_row(const BenchRow& row, EngineOptions options, const RowBudget& budget, ProgressLine& progress) {
+  RowResult result;
+  const auto weights = load(row);
+  options.budget_seconds = budget.planning;
+  Engine engine(*weights, options);
+  Workload workload(row.problem, seed);
+  plan_row(engine, workload, result);
+
+  progress.show(fmt::format("{}: checking", row.id));
+  const auto backend = make_backend(options.device, weights, options.constraints);
+  result.approximations = backend->approximations(result.winner);
+  const auto bench = backend->open_workbench(row.problem, workload.call());
+  EnginePlan forward(engine);
+  const auto bound = backend->prepare(row.problem, result.winner);
+  bound->set_verified_range(bench->input_max());
+  result.verdict = bench->check(forward);
+  result.scratch_bytes = bound->scratch_bytes();
+  result.packed_bytes = bound->packed_bytes();
+
+  progress.show(fmt::format("{}: timing", row.id));
+  Meter meter(*bench, steady_clock(), row.problem.inplace);
+  const auto plain = plain_path(*backend, row, result);
+  time_row(meter, forward, plain.get(), budget.pairs, result);
+  time_overhead(meter, forward, *bound, result);
+  const int threads = options.constraints.threads.value_or(cpu::cpu_info().cores);
+  result.bare_flops = cpu::measure_bare_products(row.problem, threads, budget.bare);
+
+  const Verdict after = bench->check(forward);
+  if (after.worst > result.verdict.worst || !after.fault.empty()) result.verdict = after;
+  result.failed = !result.verdict.fault.empty() || result.verdict.out_of_contract > 0;
+  return result;
+}
+
+}  // namespace gnomon::cli
