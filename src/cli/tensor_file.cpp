@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "cli/buffer.hpp"
 #include "core/error.hpp"
-#include "core/file.hpp"
+#include "core/npy.hpp"
 #include "core/safetensors.hpp"
 #include "core/text_list.hpp"
 
@@ -18,18 +19,12 @@ LoadedTensor load_safetensors(const std::filesystem::path& path, const std::stri
     throw_caller("{} holds {} tensors; say which one with --input-name or --mask-name", path.string(), file.tensors().size());
   }
   const StoredTensor& stored = name.empty() ? file.tensors().front() : file.at(name);
-  LoadedTensor tensor{fmt::format("tensor `{}` of {}", stored.name, path.string()), stored.type, stored.shape, {}, stored.bytes,
-                      file.storage()};
-  tensor.strides.assign(stored.shape.size(), 1);
-  for (std::size_t axis = stored.shape.size(); axis-- > 1;) tensor.strides[axis - 1] = tensor.strides[axis] * stored.shape[axis];
-  return tensor;
+  return {fmt::format("tensor `{}` of {}", stored.name, path.string()), stored.type, stored.shape, stored.bytes, file.storage()};
 }
 
 LoadedTensor load_npy(const std::filesystem::path& path) {
-  const MappedFile file = map_file(path);
-  LoadedTensor tensor = parse_npy(file.bytes, path.string());
-  tensor.storage = file.mapping;
-  return tensor;
+  const NpyArray array = read_npy(path);
+  return {path.string(), array.type, array.shape, array.bytes, array.storage};
 }
 
 // Both formats allow data at any address; kernels read elements where they lie.
@@ -40,22 +35,6 @@ void align(LoadedTensor& tensor) {
   std::memcpy(copy->data(), tensor.bytes.data(), tensor.bytes.size());
   tensor.bytes = {copy->data(), copy->size()};
   tensor.storage = copy;
-}
-
-void save_npy(const std::filesystem::path& path, const ConstTensorView& tensor) {
-  if (info_of(element_type_of(tensor.dtype)).npy.empty()) throw_caller("{}: .npy knows no bf16; write a .safetensors file", path.string());
-  std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
-                                 info_of(element_type_of(tensor.dtype)).npy, fmt::join(tensor.shape, ", "));
-  constexpr std::size_t prefix = 10, alignment = 64;  // of the elements, as NumPy writes it
-  dict.resize((prefix + dict.size() + alignment) / alignment * alignment - prefix, ' ');
-  dict.back() = '\n';
-  std::string header = "\x93NUMPY";
-  header += {'\x01', '\x00', static_cast<char>(dict.size() & 0xff), static_cast<char>(dict.size() >> 8)};
-  header += dict;
-  FileWriter writer(path);
-  writer.write(header.data(), header.size());
-  writer.write(tensor.data, static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype));
-  writer.commit();
 }
 
 [[noreturn]] void unknown_format(const std::filesystem::path& path) {
@@ -80,7 +59,7 @@ LoadedTensor load_tensor(const std::filesystem::path& path, const std::string& n
 }
 
 void save_tensor(const std::filesystem::path& path, const std::string& name, const ConstTensorView& tensor) {
-  if (path.extension() == ".npy") return save_npy(path, tensor);
+  if (path.extension() == ".npy") return write_npy(path, element_type_of(tensor.dtype), tensor.shape, tensor.data);
   if (path.extension() != ".safetensors") unknown_format(path);
   const NamedTensor named{name, tensor.dtype, {tensor.shape.begin(), tensor.shape.end()}, tensor.data};
   write_safetensors(path, std::span(&named, 1), {});
@@ -94,7 +73,7 @@ ConstTensorView as_input(const LoadedTensor& tensor) {
   if (!dtype) {
     throw_caller("{} has elements of type {}; expected F32, F16 or BF16", tensor.what, info_of(tensor.type).safetensors);
   }
-  return {tensor.bytes.data(), *dtype, exactly<3>(tensor.shape), exactly<3>(tensor.strides)};
+  return ConstTensorView::contiguous(tensor.bytes.data(), *dtype, exactly<3>(tensor.shape));
 }
 
 MaskView as_mask(const LoadedTensor& tensor) {
@@ -102,7 +81,7 @@ MaskView as_mask(const LoadedTensor& tensor) {
     throw_caller("{} has elements of type {}; a mask is bool or uint8, nonzero = valid token", tensor.what, info_of(tensor.type).safetensors);
   }
   if (tensor.shape.size() != 2) throw_caller("{} has shape {}; a mask is [B, S]", tensor.what, shape_text(tensor.shape));
-  return {reinterpret_cast<const std::uint8_t*>(tensor.bytes.data()), exactly<2>(tensor.shape), exactly<2>(tensor.strides)};
+  return {reinterpret_cast<const std::uint8_t*>(tensor.bytes.data()), exactly<2>(tensor.shape), {tensor.shape[1], 1}};
 }
 
 }  // namespace gnomon::cli

@@ -17,7 +17,7 @@ namespace gnomon::cli {
 struct LoadedTensor {
   std::string what;  // "x.npy" or "tensor `input` of x.safetensors", for messages
   ElementType type = ElementType::f32;
-  std::vector<std::int64_t> shape, strides;  // strides in elements
+  std::vector<std::int64_t> shape;  // row-major, contiguous
   std::span<const std::byte> bytes;          // aligned for their type
   std::shared_ptr<const void> storage;
 };
@@ -28,8 +28,5 @@ void save_tensor(const std::filesystem::path& path, const std::string& name, con
 
 ConstTensorView as_input(const LoadedTensor& tensor);  // caller error unless [B, S, d_model] of f32, f16 or bf16
 MaskView as_mask(const LoadedTensor& tensor);          // caller error unless [B, S] of bool or uint8
-
-// A .npy file's text, checked number by number as any file from outside.
-LoadedTensor parse_npy(std::span<const std::byte> file, std::string source);
 
 }  // namespace gnomon::cli
