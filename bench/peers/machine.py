@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -50,6 +51,9 @@ def name() -> str:
 
 
 def commit() -> str:
+    if shutil.which("git") is None:
+        return "unknown"
+
     def git(*arguments: str) -> str:
         return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True).stdout.strip()
 

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Writes the README's tables from the measured files of bench/results/, between markers:
+
+    <!-- begin: MACHINE/TABLE -->
+    <!-- end: MACHINE/TABLE -->
+
+stands for the file bench/results/MACHINE/TABLE.json; TABLE is one of those below. With --check nothing is written, and a README that
+differs from what would be written is an error. A table that no file supports is an error too.
+"""
+
+import argparse
+import difflib
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(?P<begin><!-- begin: (?P<name>(?P<machine>\S+)/(?P<table>\S+)) -->\n).*?(?P<end><!-- end: (?P=name) -->)", re.S)
+MARKER = re.compile(r"<!-- (?:begin|end): .*?-->")
+
+
+class TableError(ValueError):
+    pass
+
+
+def markdown(header: list[str], rows: list[list[str]], right: int) -> str:
+    """A table whose columns from number `right` on are aligned to the right."""
+    rule = ["---" if column < right else "---:" for column in range(len(header))]
+    return "".join("| " + " | ".join(row) + " |\n" for row in [header, rule, *rows])
+
+
+def milliseconds(ms: float) -> str:
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def spread(value: dict, show) -> str:
+    return f"{show(value['median'])} ({show(value['low'])}–{show(value['high'])})"
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.2f}×"
+
+
+PEER_TITLES = {"gnomon": "Gnomon", "ort": "ONNX Runtime, fused", "torch_tuned": "PyTorch, tuned", "torch": "PyTorch as it comes"}
+
+
+def peers_cell(shape: dict, name: str, field: str) -> str:
+    peer = shape.get("peers", {}).get(name, {})
+    if field not in peer:
+        return "–"
+    broken = "" if peer.get("contract", {}).get("holds") else " ✗"
+    return (spread(peer["ms"], milliseconds) if field == "ms" else times(peer["ratio"]["median"])) + broken
+
+
+def peers_notes(results: dict) -> list[str]:
+    notes = []
+    for shape in results["shapes"]:
+        if "skipped" in shape:
+            notes.append(f"Shape {shape['id']} was skipped: {shape['skipped']}.")
+        for name, peer in shape.get("peers", {}).items():
+            reason = peer.get("failed") or peer.get("skipped")
+            if reason:
+                notes.append(f"Shape {shape['id']}, {PEER_TITLES.get(name, name)}: {reason}.")
+    return notes
+
+
+def peers_table(folder: Path) -> str:
+    """Gnomon and its peers, from peers.json."""
+    results = load(folder / "peers.json")
+    names = list(dict.fromkeys(name for shape in results["shapes"] for name in shape.get("peers", {})))
+    if not names:
+        raise TableError(f"expected at least one measured shape in {folder / 'peers.json'}, got none")
+    others = names[1:]
+    header = ["#", "problem", *[f"{PEER_TITLES.get(n, n)}, ms" for n in names],
+              *[f"{PEER_TITLES.get(n, n)} / {PEER_TITLES.get(names[0], names[0])}" for n in others]]
+    rows = [[str(shape["id"]), f"`{shape['problem']}`", *[peers_cell(shape, n, "ms") for n in names],
+             *[peers_cell(shape, n, "ratio") for n in others]] for shape in results["shapes"]]
+    means = results["geometric_means"]
+    rows.append(["", "geometric mean", *[""] * len(names),
+                 *[f"**{times(means[n]['ratio'])}**" if n in means else "–" for n in others]])
+    machine = results["machine"]
+    versions = "; ".join(f"{PEER_TITLES.get(n, n)} {version}" for n in names if (version := peer_version(results, n)))
+    text = markdown(header, rows, right=2)
+    text += (f"\n{machine['cpu']} (family {machine['family']}, model {machine['model']}), {machine['cores']} cores; {versions}. "
+             f"Medians of interleaved rounds (lowest–highest); commit {results['commit']}, {results['date'][:10]}.\n")
+    return text + "".join(f"{note}\n" for note in peers_notes(results))
+
+
+def peer_version(results: dict, name: str) -> str | None:
+    return next((peer["about"]["version"] for shape in results["shapes"]
+                 if "about" in (peer := shape.get("peers", {}).get(name, {}))), None)
+
+
+def seconds_spread(value: dict | None) -> str:
+    return "–" if value is None else spread({key: 1e3 * value[key] for key in ("median", "low", "high")}, milliseconds)
+
+
+def choices(plan: str) -> str:
+    """A candidate's text without what is off."""
+    words = [word.removesuffix("=on") for word in re.split(r"[ ,]+", plan.strip()) if not word.endswith("=off")]
+    return " ".join(f"`{word}`" for word in words)
+
+
+def bench_row(row: dict) -> list[str]:
+    start = [row["id"], f"`{row['problem']}`"]
+    if row["not_run"] is not None:
+        return [*start, f"not run: {row['not_run']}", *[""] * 7]
+    speedup = row["speedup"]
+    return [*start, choices(row["plan"]), seconds_spread(row["seconds"]), f"{row['flops_per_second'] / 1e9:.0f}",
+            f"{100 * row['of_bare']:.0f} %" if row["of_bare"] is not None else "–", seconds_spread(row["plain_seconds"]),
+            times(speedup["median"]) if speedup else "–", f"{row['worst']:.3f}" + (" ✗" if row["out_of_contract"] or row["fault"] else ""),
+            f"{100 * row['scratch_of_activation']:.0f} %"]
+
+
+def bench_table(folder: Path) -> str:
+    """What `gnomon bench --json` found, from bench.json."""
+    results = load(folder / "bench.json")
+    header = ["#", "problem", "winning plan", "ms", "GFLOP/s", "of bare products", "reference path, ms", "speed-up", "worst error",
+              "scratch"]
+    rows = [bench_row(row) for row in results["rows"]]
+    mean = results["geometric_mean_speedup"]
+    rows.append(["", "geometric mean", *[""] * 5, f"**{times(mean)}**" if mean else "–", "", ""])
+    machine = results["machine"]
+    notes = "".join(f"; {name} {value}" for name, value in results["notes"].items())
+    libraries = ", ".join(f"{name} {version}" for name, version in results["libraries"].items())
+    return markdown(header, rows, right=3) + (
+        f"\n{machine['cpu']} (family {machine['family']}, model {machine['model_number']}), {machine['cores']} cores, {machine['isa']}; "
+        f"Gnomon {results['gnomon']}, {libraries}{notes}; {results['date'][:10]}, {results['seconds']:.0f} s. Medians (quartiles). "
+        "Worst error: share of the contract's limit. Scratch: beyond input, output and weights, as share of the activation.\n")
+
+
+TABLES = {"peers": peers_table, "bench": bench_table}
+
+
+def load(path: Path) -> dict:
+    if not path.exists():
+        raise TableError(f"no {path}: measure first (see bench/), or take the table's markers out of the README")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def render(readme: str, results: Path) -> str:
+    """The README with every table made anew."""
+    def fill(match: re.Match) -> str:
+        if match["table"] not in TABLES:
+            raise TableError(f"expected a table of {', '.join(TABLES)}, got '{match['table']}'")
+        return match["begin"] + "\n" + TABLES[match["table"]](results / match["machine"]) + "\n" + match["end"]
+
+    filled = BLOCK.sub(fill, readme)
+    stray = MARKER.findall(BLOCK.sub("", readme))
+    if stray:
+        raise TableError(f"expected '<!-- begin: MACHINE/TABLE -->' and its end, got '{stray[0]}' alone")
+    return filled
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a table is out of date")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
+    options = parser.parse_args(arguments)
+    before = options.readme.read_text(encoding="utf-8")
+    try:
+        after = render(before, options.results)
+    except TableError as error:
+        print(f"{options.readme}: {error}", file=sys.stderr)
+        return 1
+    if options.check and before != after:
+        sys.stderr.writelines(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "README", "from bench/results"))
+        print(f"{options.readme} is out of date: run tools/readme_tables.py", file=sys.stderr)
+        return 1
+    if not options.check:
+        options.readme.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
