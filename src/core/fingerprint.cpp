@@ -1,7 +1,6 @@
 #include "core/fingerprint.hpp"
 
 #include <array>
-#include <bit>
 #include <cstring>
 
 namespace gnomon {
@@ -10,9 +9,14 @@ namespace {
 constexpr std::size_t kLanes = 4;  // independent chains: the multiplier's latency is hidden
 constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
 
-// For a fixed word a bijection of the lane, and for a fixed lane of the word: two inputs that differ in one word of a lane
-// never meet again in it. The rotation brings the high bits, which the product mixes best, to where they matter next.
-std::uint64_t absorb(std::uint64_t lane, std::uint64_t word) { return std::rotl((lane ^ word) * kOdd, 29); }
+__extension__ using Wide = unsigned __int128;
+
+// Both halves of the product: with the low one alone, a flipped top bit would stay one bit, and a second flip in the next
+// word of the lane could undo it.
+std::uint64_t absorb(std::uint64_t lane, std::uint64_t word) {
+  const Wide product = Wide{lane ^ word} * kOdd;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+}
 
 }  // namespace
 

@@ -41,4 +41,18 @@ struct Call {
   void* stream = nullptr;  // the device stream to work on; ignored by the CPU
 };
 
+// The same call on its sequences [first, first + count).
+inline Call sequences_of(const Call& call, std::int64_t first, std::int64_t count) {
+  Call part = call;
+  part.input.shape[0] = part.output.shape[0] = count;
+  const auto offset = [first](const auto& view) { return first * view.strides[0] * static_cast<std::int64_t>(size_of(view.dtype)); };
+  part.input.data = static_cast<const char*>(call.input.data) + offset(call.input);
+  part.output.data = static_cast<char*>(call.output.data) + offset(call.output);
+  if (part.mask) {
+    part.mask->shape[0] = count;
+    part.mask->data += first * part.mask->strides[0];
+  }
+  return part;
+}
+
 }  // namespace gnomon
