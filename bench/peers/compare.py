@@ -2,7 +2,8 @@
 
 Every peer is a process of its own, loaded with the same weights and input. Rounds go A B C A B C ...: in its turn a peer
 runs for a slot of time while the others sleep, and the median of its calls is its figure for the round. Ratios are taken
-round by round; medians with their spread are reported. Every peer's answer is checked against the PyTorch reference under
+round by round; medians with their spread are reported. Peers that do not fit into memory together take turns with the
+first peer in sessions of their own. Every peer's answer is checked against the PyTorch reference under
 the contract, element by element.
 """
 
@@ -25,7 +26,7 @@ import numpy as np
 import contract
 import machine
 import report
-from peers import PeerSpec, all_peers, memory_estimate, process_environment
+from peers import PeerSpec, all_peers, groups, memory_estimate, process_environment
 from stack_config import SUITE, Shape, load_suite
 
 HERE = Path(__file__).resolve().parent
@@ -71,45 +72,29 @@ class Process:
 
 
 class Session:
-    """One shape: its files, the workers on it, what they answered."""
+    """Some peers on one shape: the workers, and what they answered."""
 
     def __init__(self, shape: Shape, specs: list[PeerSpec], options: argparse.Namespace, folder: Path):
         self.shape, self.options, self.folder = shape, options, folder
         self.workers: dict[str, Process] = {}
         self.peers: dict[str, dict] = {}
-        self.prepare()
-        promised = 0
         for spec in specs:
-            promised += self.start(spec, promised)
+            self.start(spec)
 
-    def prepare(self) -> None:
-        spec = all_peers(self.options.threads)["torch_tuned"]
-        command = [sys.executable, str(HERE / "prepare.py"), json.dumps(dataclasses.asdict(self.shape)), str(self.folder),
-                   str(self.options.seed)]
-        subprocess.run(command, check=True, env=process_environment(spec))
-
-    def start(self, spec: PeerSpec, promised: int) -> int:
-        """Loads a peer; gives the memory it is expected to take."""
+    def start(self, spec: PeerSpec) -> None:
         self.peers[spec.name] = peer = {"title": spec.title, "environment": spec.environment}
-        need, limit = memory_estimate(spec.name, self.shape), int(MEMORY_SHARE * machine.memory("MemTotal"))
         if spec.refusal:
             peer["skipped"] = spec.refusal
-        elif promised + need > limit:
-            peer["skipped"] = (f"memory: needs about {need / 2**30:.1f} GiB beside the {promised / 2**30:.1f} of the peers before "
-                               f"it; {limit / 2**30:.1f} GiB are to be had")
-        if "skipped" in peer:
-            return 0
+            return
         worker = Process(spec, self.folder / f"{spec.name}.log")
         try:
             peer["about"] = worker.ask("about", settings=self.settings(spec.name))
-            peer |= worker.ask("load", shape=dataclasses.asdict(self.shape), weights=str(self.folder / "weights.safetensors"),
-                               input=str(self.folder / "input.npy"))
+            peer.update(worker.ask("load", shape=dataclasses.asdict(self.shape), input=str(self.folder / "input.npy"),
+                                   weights=str(self.folder / "weights.safetensors")))
             self.workers[spec.name] = worker
         except PeerError as error:
             peer["failed"] = str(error)
             worker.close()
-        self.peers[spec.name] = peer
-        return need
 
     def settings(self, name: str) -> dict:
         if name != "gnomon":
@@ -160,31 +145,56 @@ class Session:
             worker.close()
 
 
-def measure_shape(shape: Shape, specs: list[PeerSpec], options: argparse.Namespace, limits: dict, seconds: float) -> dict:
-    result = {"id": shape.id, "problem": shape.problem}
-    folder = Path(tempfile.mkdtemp(prefix="gnomon-peers-"))
+def prepare(shape: Shape, options: argparse.Namespace, folder: Path) -> None:
+    command = [sys.executable, str(HERE / "prepare.py"), json.dumps(dataclasses.asdict(shape)), str(folder), str(options.seed)]
+    subprocess.run(command, check=True, env=process_environment(all_peers(options.threads)["torch_tuned"]))
+
+
+def measure_group(shape: Shape, names: list[str], options: argparse.Namespace, limits: dict, folder: Path, seconds: float) -> dict:
+    """The peers' entries after a session, summarised against the first of them."""
     start = time.monotonic()
+    available = all_peers(options.threads)
+    session = Session(shape, [available[name] for name in names], options, folder)
     try:
-        session = Session(shape, specs, options, folder)
         left = seconds - (time.monotonic() - start)
         needed = MINIMUM_ROUNDS * session.expected_round()
         if needed > left:
-            result["skipped"] = f"time: {MINIMUM_ROUNDS} rounds need about {needed:.0f} s, {max(left, 0):.0f} s are left for it"
-        else:
-            session.measure(left)
-            session.check(limits)
-            result["peers"] = session.peers
+            reason = f"time: {MINIMUM_ROUNDS} rounds need about {needed:.0f} s, {max(left, 0):.0f} s are left for it"
+            return {name: peer if "failed" in peer else peer | {"skipped": reason} for name, peer in session.peers.items()}
+        session.measure(left)
+        session.check(limits)
+    finally:
         session.close()
+    return report.summarise(session.peers, names)
+
+
+def measure_shape(shape: Shape, options: argparse.Namespace, limits: dict, seconds: float) -> dict:
+    start = time.monotonic()
+    sessions, refused = groups(options.peers, shape, int(MEMORY_SHARE * machine.memory("MemAvailable")))
+    peers: dict[str, dict] = {}
+    base = memory_estimate(options.peers[0], shape)
+    result = {"id": shape.id, "problem": shape.problem}
+    if len(refused) == len(options.peers) - 1 and base > machine.memory("MemAvailable"):
+        return result | {"skipped": f"memory: input and output alone are {2 * shape.activation_bytes / 2**30:.1f} GiB"}
+    folder = Path(tempfile.mkdtemp(prefix="gnomon-peers-"))
+    try:
+        prepare(shape, options, folder)
+        for position, names in enumerate(sessions):
+            share = (seconds - (time.monotonic() - start)) / (len(sessions) - position)
+            entries = measure_group(shape, names, options, limits, folder, share)
+            if position > 0:
+                own = entries.pop(names[0])
+                entries = {name: entry | {"base_rounds_ms": own.get("rounds_ms", [])} for name, entry in entries.items()}
+            peers |= entries
     finally:
         shutil.rmtree(folder)
-    return result
+    peers |= {name: {"skipped": reason} for name, reason in refused.items()}
+    return result | {"peers": {name: peers[name] for name in options.peers}}
 
 
 def run(options: argparse.Namespace) -> dict:
     limits, shapes = load_suite(options.suite)
     shapes = [shape for shape in shapes if shape.id in options.shapes]
-    available = all_peers(options.threads)
-    specs = [available[name] for name in options.peers]
     results = {"about": "Paired, interleaved measurement of Gnomon and its peers; bench/peers/compare.py wrote it.",
                "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "commit": machine.commit(),
                "machine": machine.describe(), "contract": limits,
@@ -197,8 +207,7 @@ def run(options: argparse.Namespace) -> dict:
     for position, shape in enumerate(order):
         share = (deadline - time.monotonic()) / (len(order) - position)
         print(f"shape {shape.id}: {shape.problem}", file=sys.stderr, flush=True)
-        result = measure_shape(shape, specs, options, limits, share)
-        results["shapes"].append(report.summarise(result, options.peers))
+        results["shapes"].append(measure_shape(shape, options, limits, share))
         print(report.line(results["shapes"][-1], options.peers), file=sys.stderr, flush=True)
     results["shapes"].sort(key=lambda shape: shape["id"])
     results["geometric_means"] = report.geometric_means(results["shapes"], options.peers)

@@ -48,11 +48,28 @@ def process_environment(spec: PeerSpec) -> dict[str, str]:
 
 
 def memory_estimate(name: str, shape: Shape) -> int:
-    """Bytes, from above: which tensors live at once at the worst point of a layer. Input and output are ours for all."""
+    """Bytes, from above: input, output, and the tensors that live at once at the worst point of a layer."""
     activation, scores, ffn = shape.activation_bytes, shape.score_bytes, shape.ffn_bytes
-    bound = 2 * activation
     if name == "gnomon":
-        return bound + activation
+        return 3 * activation
     if name == "ort":
-        return bound + 6 * activation + max(scores, 2 * ffn)
-    return bound + 6 * activation + max(3 * scores, 2 * ffn)
+        return 2 * (8 * activation + max(scores, 2 * ffn))  # twice: its arena grows by doubling
+    tensors = 8 * activation + max(3 * scores, 2 * ffn)
+    return tensors if name == "torch" else 2 * tensors  # twice: a heap that is never trimmed has holes
+
+
+def groups(names: list[str], shape: Shape, memory: int) -> tuple[list[list[str]], dict[str, str]]:
+    """The sessions in which the peers fit into memory, each with the first peer, which the others are compared to;
+    and the peers that fit into none, with the reason."""
+    base, *others = names
+    sessions, refused = [[base]], {}
+    for name in others:
+        need = memory_estimate(name, shape)
+        alone = memory_estimate(base, shape) + need
+        if alone > memory:
+            refused[name] = (f"memory: it and {base} need about {alone / 2**30:.1f} GiB, {memory / 2**30:.1f} GiB are to be had")
+        elif sum(memory_estimate(other, shape) for other in sessions[-1]) + need <= memory:
+            sessions[-1].append(name)
+        else:
+            sessions.append([base, name])
+    return sessions, refused

@@ -13,30 +13,29 @@ def geometric_mean(values: list[float]) -> float:
     return math.exp(sum(math.log(value) for value in values) / len(values))
 
 
-def measured(shape: dict, name: str) -> dict | None:
-    """A peer's entry when it ran through all its rounds."""
-    peer = shape.get("peers", {}).get(name, {})
-    return peer if "rounds_ms" in peer and "failed" not in peer else None
+def measured(peer: dict) -> bool:
+    """It ran through all its rounds."""
+    return "rounds_ms" in peer and "failed" not in peer
 
 
-def summarise(shape: dict, names: list[str]) -> dict:
-    """Adds to each measured peer its median with spread, and its paired ratio to the first."""
-    base = measured(shape, names[0])
+def summarise(peers: dict, names: list[str]) -> dict:
+    """Adds to each measured peer of a session its median with spread, and its paired ratio to the first."""
+    base = peers[names[0]]
     for name in names:
-        peer = measured(shape, name)
-        if peer is None:
+        peer = peers[name]
+        if not measured(peer):
             continue
         peer["ms"] = spread(peer["rounds_ms"])
-        if base is not None and name != names[0]:
+        if measured(base) and name != names[0]:
             peer["ratio"] = spread([other / own for other, own in zip(peer["rounds_ms"], base["rounds_ms"], strict=True)])
-    return shape
+    return peers
 
 
 def geometric_means(shapes: list[dict], names: list[str]) -> dict:
     means = {}
     for name in names[1:]:
         rows = [(shape["id"], peer["ratio"]["median"]) for shape in shapes
-                if (peer := measured(shape, name)) and "ratio" in peer]
+                if "ratio" in (peer := shape.get("peers", {}).get(name, {}))]
         if rows:
             ratios = [ratio for _, ratio in rows]
             means[name] = {"ratio": geometric_mean(ratios), "lowest": min(ratios), "highest": max(ratios),

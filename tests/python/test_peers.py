@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import contract
+import peers
 import report
 import safetensors_io
 from reference import Reference
@@ -50,14 +51,23 @@ def test_safetensors_round_trip(tmp_path):
 
 def test_ratios_are_paired_and_means_geometric():
     def shape(shape_id, own, other):
-        return report.summarise({"id": shape_id, "problem": "p", "peers": {"a": {"rounds_ms": own}, "b": {"rounds_ms": other}}},
-                                ["a", "b"])
+        return {"id": shape_id, "peers": report.summarise({"a": {"rounds_ms": own}, "b": {"rounds_ms": other}}, ["a", "b"])}
 
     # A slow second round hits both peers; only the paired ratio is blind to it.
     shapes = [shape(1, [1.0, 10.0, 1.0], [2.0, 20.0, 2.0]), shape(2, [1.0], [8.0])]
     assert shapes[0]["peers"]["b"]["ratio"] == {"median": 2.0, "low": 2.0, "high": 2.0}
     means = report.geometric_means(shapes, ["a", "b"])
     assert means["b"]["ratio"] == pytest.approx(4.0) and means["b"]["lowest"] == 2.0
+
+
+def test_peers_that_do_not_fit_together_get_sessions_of_their_own():
+    _, shapes = load_suite()
+    names = ["gnomon", "ort", "torch_tuned", "torch"]
+    small, large, impossible = shapes[0], shapes[6], shapes[13]
+    assert peers.groups(names, small, 20 << 30) == ([names], {})
+    assert peers.groups(names, large, 20 << 30)[0] == [["gnomon", "ort"], ["gnomon", "torch_tuned"], ["gnomon", "torch"]]
+    sessions, refused = peers.groups(names, impossible, 20 << 30)
+    assert sessions == [["gnomon"]] and set(refused) == set(names[1:]) and "memory" in refused["ort"]
 
 
 @pytest.mark.parametrize("causal", [True, False])
