@@ -122,6 +122,7 @@ std::shared_ptr<BoundPlan> Turn::borrow() {
   record.constraints = lender->constraints;
   record.winner = lender->winner;
   record.effort = lender->effort;
+  record.notes = {"choices borrowed from " + to_string(lender->problem)};
   // What was timed or judged at most: the check on this call takes about that long, on a part of it if need be.
   record.calibrated_on = lender->calibrated_on.empty() ? to_string(lender->problem) : lender->calibrated_on;
   auto plan = revive(record, /*check=*/true);

@@ -157,9 +157,10 @@ class FakeBackend : public Backend {
     for (const Choice& choice : constraints.forced) {
       if (candidate.get(choice.name) != choice.value) return Refusal{choice.name + "=" + choice.value + " is forced"};
     }
+    const std::string& path = candidate.get("path");
+    if (path != "plain" && path != "fast") return Refusal{"there is no path " + path};
     if (constraints.fp32_only && fake_half(candidate)) return Refusal{"fp32_only"};
-    if (candidate.get("path") == "fast" && problem.batch > world_.largest_fast_batch)
-      return Refusal{"the batch is too large"};
+    if (path == "fast" && problem.batch > world_.largest_fast_batch) return Refusal{"the batch is too large"};
     return {};
   }
   std::unique_ptr<Plan> prepare(const Problem& problem, const Candidate& candidate) override {
