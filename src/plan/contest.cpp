@@ -140,7 +140,7 @@ void Contest::note_interval(CandidateReport& its, std::span<const double> ratios
   its.ratio = interval.median;
   its.ratio_low = interval.low;
   its.ratio_high = interval.high;
-  its.reason = fmt::format("{} pairs, interval covers {:.3g} %", ratios.size(), 100 * interval.coverage);
+  its.reason = fmt::format("{} pairs, the interval covers {:.3g} %", ratios.size(), 100 * interval.coverage);
 }
 
 Duel Contest::duel(Contender& incumbent, Contender& challenger, double until) {
@@ -169,6 +169,9 @@ Duel Contest::duel(Contender& incumbent, Contender& challenger, double until) {
     }
     standing = last_look(ratios);
     its.reason += ", ended by its share of the budget";
+  }
+  if (standing != Standing::open && static_cast<int>(ratios.size()) <= kFewestPairs && look(ratios) == standing) {
+    its.reason = fmt::format("{} pairs, told apart by Student's t at 99 %", ratios.size());
   }
   if (standing == Standing::open) return Duel::tie;
   return standing == Standing::faster ? Duel::faster : Duel::slower;

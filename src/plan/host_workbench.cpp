@@ -134,6 +134,7 @@ void HostWorkbench::lay_out_scratch(const Call& call) {
 Verdict HostWorkbench::check(Plan& plan) {
   fill(scratch_.get(), scratch_bytes_ + 2 * kGuard);
   if (problem_.inplace) copy(call_.output, input_);
+  plan.poison_scratch();
   plan.run(call_);
   const TensorView& out = call_.output;
   Verdict verdict = compare({out.data, out.dtype, out.shape, out.strides}, expected_, problem_.contract);

@@ -1,0 +1,386 @@
+#include "plan/planner.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/fake.hpp"
+
+namespace gnomon {
+namespace {
+
+using fake::Behaviour;
+using fake::Fault;
+using fake::report_on;
+using fake::World;
+using testing::HasSubstr;
+
+TEST(Planner, TheFastestRightCandidateWins) {
+  World world;
+  world.candidates({{"fast", {.seconds = 1e-3}}, {"slow", {.seconds = 9e-3}}, {"middle", {.seconds = 2e-3}}});
+  const PlanResult result = world.plan();
+  EXPECT_EQ(result.record.winner.get("path"), "fast");
+  EXPECT_NEAR(result.record.seconds, 1e-3, 1e-9);
+  EXPECT_NEAR(result.record.plain_seconds, 4e-3, 1e-9);
+  EXPECT_EQ(result.record.worst, 0);
+  EXPECT_EQ(result.record.verified_range, 6);
+  EXPECT_EQ(static_cast<fake::FakePlan&>(*result.plan).verified_range, 6);
+  EXPECT_EQ(result.record.scratch_bytes, 4096);
+  EXPECT_EQ(result.record.bound, "bound by nothing real");
+  EXPECT_EQ(result.record.timing_runs, world.backend.runs);
+  EXPECT_FALSE(result.record.budget_exhausted);
+  EXPECT_EQ(report_on(result.record, "fast").outcome, Outcome::won);
+  EXPECT_EQ(report_on(result.record, "plain").outcome, Outcome::lost);
+  EXPECT_EQ(report_on(result.record, "slow").outcome, Outcome::halved);
+  EXPECT_NEAR(report_on(result.record, "fast").ratio, 0.25, 1e-6);
+  EXPECT_EQ(world.backend.alive_at_trim, 1);  // only the winner
+  EXPECT_EQ(world.output, std::vector<float>(world.output.size(), -7.0f));
+  result.plan->run(world.call);
+  EXPECT_EQ(world.output[1], 2 * world.input[1] + 1);
+}
+
+// Each bad candidate is ten times faster than everything else, so that it wins unless it is found out.
+struct Bad {
+  std::string name;
+  Behaviour behaviour;
+  Outcome outcome;
+  std::string reason;
+};
+
+void PrintTo(const Bad& bad, std::ostream* stream) { *stream << bad.name; }
+
+class BadCandidate : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadCandidate, NeverWinsAndTakesNobodyElseOut) {
+  const Bad& bad = GetParam();
+  for (const bool alone : {true, false}) {
+    World world;
+    Behaviour behaviour = bad.behaviour;
+    behaviour.seconds = 1e-4;
+    std::map<std::string, Behaviour> all{{"bad", behaviour}, {"fast", {.seconds = 1e-3}}};
+    if (!alone) {
+      all["also"] = {.seconds = 1.5e-3};
+      all["more"] = {.seconds = 2e-3};
+      all["worse"] = behaviour;
+    }
+    world.candidates(all);
+    const PlanResult result = world.plan();
+    EXPECT_EQ(result.record.winner.get("path"), "fast");
+    EXPECT_EQ(report_on(result.record, "bad").outcome, bad.outcome) << report_on(result.record, "bad").reason;
+    EXPECT_THAT(report_on(result.record, "bad").reason, HasSubstr(bad.reason));
+    EXPECT_LE(result.record.worst, world.problem.contract.headroom);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Injected, BadCandidate,
+    testing::Values(
+        Bad{"writes_half", {.fault = Fault::writes_half}, Outcome::rejected, "before it was timed: 64 of 128 elements"},
+        Bad{"writes_nothing", {.fault = Fault::writes_nothing}, Outcome::rejected, "before it was timed: 128 of 128"},
+        Bad{"writes_past_end", {.fault = Fault::writes_past_end}, Outcome::rejected, "wrote outside the output"},
+        Bad{"writes_before", {.fault = Fault::writes_before}, Outcome::rejected, "wrote outside the output"},
+        Bad{"right_once", {.fault = Fault::writes_nothing, .from_run = 1}, Outcome::rejected, "after it was timed: 128 of 128"},
+        Bad{"overruns_later", {.fault = Fault::writes_past_end, .from_run = 3}, Outcome::rejected, "after it was timed: wrote"},
+        Bad{"nan", {.fault = Fault::nan}, Outcome::rejected, "1 of 128 elements out of contract"},
+        Bad{"over_headroom", {.error = 0.019}, Outcome::rejected, "headroom is 0.9"},
+        Bad{"throws", {.fault = Fault::throws}, Outcome::rejected, "threw while being checked: injected"},
+        Bad{"throws_warm", {.fault = Fault::throws, .from_run = 1}, Outcome::rejected, "threw while warming up: injected"},
+        Bad{"throws_timed", {.fault = Fault::throws, .from_run = 9}, Outcome::rejected, "threw while being timed: injected"},
+        Bad{"throws_an_int", {.fault = Fault::odd_throw}, Outcome::rejected, "no std::exception"},
+        Bad{"no_memory", {.prepare_bad_alloc = true}, Outcome::refused, "ran out of memory while being prepared"},
+        Bad{"no_memory_in_run", {.fault = Fault::bad_alloc}, Outcome::refused, "ran out of memory while being checked"},
+        Bad{"library_fails", {.prepare_error = "no such primitive"}, Outcome::refused, "no such primitive"},
+        Bad{"refused", {.refusal = "needs AVX-512"}, Outcome::refused, "needs AVX-512"}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(Planner, AVerySlowCandidateCostsTwoPairs) {
+  World world;
+  world.candidates({{"fast", {.seconds = 1e-3}}, {"glacial", {.seconds = 1.0}}});
+  const PlanResult result = world.plan();
+  EXPECT_EQ(report_on(result.record, "glacial").outcome, Outcome::lost);
+  EXPECT_LE(report_on(result.record, "glacial").samples, 2);
+}
+
+TEST(Planner, EqualsUnderNoiseAreATieAndTheSimplerStays) {
+  for (const bool challenger_is_simpler : {false, true}) {
+    World world;
+    world.candidates({{"twin", {.seconds = 4e-3, .noise = 0.05, .complexity = challenger_is_simpler ? -1 : 1}},
+                      {"plain", {.seconds = 4e-3, .noise = 0.05}}});
+    const PlanResult result = world.plan();
+    EXPECT_EQ(result.record.winner.get("path"), challenger_is_simpler ? "twin" : "plain");
+    const CandidateReport& loser = report_on(result.record, challenger_is_simpler ? "plain" : "twin");
+    EXPECT_EQ(loser.outcome, Outcome::tied) << loser.reason;
+    const CandidateReport& twin = report_on(result.record, "twin");
+    EXPECT_LE(twin.ratio_low, 1);
+    EXPECT_GE(twin.ratio_high, 1);
+    EXPECT_THAT(loser.reason, HasSubstr("32 pairs"));
+  }
+}
+
+TEST(Planner, ATieBrokenByNobodyKeepsTheIncumbent) {
+  World world;
+  world.candidates({{"twin", {.seconds = 4e-3}}, {"plain", {.seconds = 4e-3}}});
+  EXPECT_EQ(world.plan().record.winner.get("path"), "plain");
+}
+
+// The machine slows down (or speeds up) all the time: the later sample of a pair always looks worse (better).
+TEST(Planner, PairsSeeThroughADriftingClock) {
+  for (const double drift : {-0.5, 0.5, 2.0}) {
+    World world;
+    world.clock.drift = drift;
+    world.candidates({{"better", {.seconds = 3.8e-3, .noise = 0.002}}, {"worse", {.seconds = 4.2e-3, .noise = 0.002}}});
+    world.options.budget_seconds = 60;
+    const PlanResult result = world.plan();
+    EXPECT_EQ(result.record.winner.get("path"), "better") << drift;
+    EXPECT_NEAR(report_on(result.record, "better").ratio, 0.95, 0.01) << drift;
+  }
+}
+
+TEST(Planner, ABudgetThatEndsAnywhereLosesNothing) {
+  const auto build = [](World& world) {
+    world.candidates({{"a", {.seconds = 3e-3}}, {"b", {.seconds = 2e-3}}, {"c", {.seconds = 1e-3}}, {"d", {.seconds = 5e-3}}});
+    world.backend.the_groups.push_back({"fuse", {{{"fuse", "on"}}}, {"path"}});
+  };
+  World whole;
+  build(whole);
+  const double needed = whole.plan().record.planning_seconds;
+  bool ended_early = false, finished = false;
+  double last_seconds = 1;
+  for (int step = 0; step <= 60; ++step) {
+    World world;
+    build(world);
+    world.backend.largest_bench = world.problem.elements();
+    world.options.budget_seconds = 4e-3 * 41 + needed * step / 50;  // from no calibration on
+    // A plan costs at least a check: the clock may pass the budget by the pass that was running.
+    const PlanResult result = world.plan();
+    ASSERT_TRUE(result.plan);
+    EXPECT_LE(result.record.planning_seconds, world.options.budget_seconds + 6e-3);
+    const bool untimed = std::ranges::any_of(result.record.candidates,
+                                             [](const auto& report) { return report.outcome == Outcome::untimed; });
+    EXPECT_EQ(untimed, result.record.budget_exhausted);
+    EXPECT_EQ(result.record.candidates.size(), 6u);
+    (untimed ? ended_early : finished) = true;
+    last_seconds = result.record.seconds;
+  }
+  EXPECT_TRUE(finished);
+  EXPECT_NEAR(last_seconds, 1e-3, 1e-9);
+  (void)ended_early;
+}
+
+TEST(Planner, NoBudgetAtAllStillGivesACheckedPlan) {
+  for (const double budget : {0.0, 1e-4, 5e-3, 9e-3, 20e-3, 40e-3}) {
+    World world;
+    world.candidates({{"fast", {.seconds = 1e-3}}});
+    world.options.budget_seconds = budget;
+    const PlanResult result = world.plan();
+    ASSERT_TRUE(result.plan) << budget;
+    EXPECT_GE(result.record.worst, 0);
+    const CandidateReport& fast = report_on(result.record, "fast");
+    if (fast.outcome != Outcome::won) {
+      EXPECT_EQ(fast.outcome, Outcome::untimed);
+      EXPECT_THAT(fast.reason, HasSubstr("budget of"));
+      EXPECT_TRUE(result.record.budget_exhausted);
+    }
+  }
+}
+
+TEST(Planner, CancellingAnywhereKeepsTheBestSoFar) {
+  int steps = 0;
+  for (int allowed = 0; allowed == 0 || allowed <= steps; ++allowed) {
+    World world;
+    world.candidates({{"a", {.seconds = 3e-3}}, {"b", {.seconds = 2e-3}}, {"c", {.seconds = 1e-3}}});
+    int told = 0;
+    world.options.progress = [&](const Progress& progress) {
+      ++told;
+      EXPECT_FALSE(progress.now.empty());
+      EXPECT_LE(progress.candidates_done, 4);
+    };
+    world.options.cancelled = [&] { return told > allowed; };
+    const PlanResult result = world.plan();
+    ASSERT_TRUE(result.plan);
+    if (allowed == 0) {
+      World unhindered;
+      unhindered.candidates({{"a", {.seconds = 3e-3}}, {"b", {.seconds = 2e-3}}, {"c", {.seconds = 1e-3}}});
+      unhindered.options.progress = [&](const Progress&) { ++steps; };
+      unhindered.plan();
+      EXPECT_TRUE(result.record.budget_exhausted);
+      EXPECT_THAT(report_on(result.record, "b").reason, HasSubstr("cancelled"));
+    }
+  }
+  EXPECT_GT(steps, 6);
+}
+
+TEST(Planner, ForcedChoicesHoldForEveryCandidate) {
+  World world;
+  world.candidates({{"fast", {.seconds = 1e-3}}, {"slow", {.seconds = 2e-3}}});
+  world.options.constraints.forced = {{"path", "slow"}};
+  const PlanResult result = world.plan();
+  EXPECT_EQ(result.record.winner.get("path"), "slow");
+  EXPECT_EQ(result.record.constraints, "path=slow");
+  for (const CandidateReport& report : result.record.candidates) EXPECT_EQ(report.candidate.get("path"), "slow");
+}
+
+TEST(Planner, ForcingWhatNothingCanRunListsEveryRefusal) {
+  World world;
+  world.candidates({{"fast", {.refusal = "needs 812 MiB, memory_limit is 512 MiB"}}});
+  world.options.constraints.forced = {{"path", "fast"}};
+  try {
+    world.plan();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::caller);
+    EXPECT_THAT(error.what(), HasSubstr("path=fast fuse=off: needs 812 MiB"));
+  }
+  world.options.constraints.forced = {{"colour", "red"}};
+  try {
+    world.plan();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::caller);
+    EXPECT_THAT(error.what(), HasSubstr("'colour'"));
+    EXPECT_THAT(error.what(), HasSubstr("path=plain fuse=off"));
+  }
+}
+
+TEST(Planner, WhenPlainIsRefusedAnotherIsTheSafePlan) {
+  World world;
+  world.candidates({{"fast", {.seconds = 1e-3}}, {"slow", {.seconds = 2e-3}}, {"plain", {.refusal = "too big"}}});
+  const PlanResult result = world.plan();
+  EXPECT_EQ(result.record.winner.get("path"), "fast");
+  EXPECT_EQ(result.record.plain_seconds, 0);
+  EXPECT_EQ(report_on(result.record, "plain").reason, "too big");
+}
+
+TEST(Planner, NothingFitsIsTheEnvironmentsFault) {
+  World world;
+  world.backend.behaviour = [](const Candidate&) { return Behaviour{.prepare_bad_alloc = true}; };
+  try {
+    world.plan();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::environment);
+    EXPECT_THAT(error.what(), HasSubstr("ran out of memory"));
+  }
+  World tiny;
+  tiny.backend.largest_bench = 0;
+  EXPECT_THROW(tiny.plan(), Error);
+}
+
+TEST(Planner, NoCandidateIsPreparedTwice) {
+  World world;
+  world.candidates({{"a", {.seconds = 3e-3}}, {"b", {.seconds = 2e-3}}, {"c", {.seconds = 1e-3}}});
+  auto groups = world.backend.the_groups;
+  groups[0].alternatives.push_back({{"path", "b"}});
+  groups[0].reopened_by = {"again"};
+  groups.push_back({"again", groups[0].alternatives, {}});
+  groups.push_back({"fuse", {{{"fuse", "on"}}, {{"fuse", "off"}}}, {}});
+  world.backend.the_groups = groups;
+  world.backend.estimate_candidate = Candidate::parse("path=b fuse=off");
+  for (const Effort effort : {Effort::measure, Effort::exhaustive}) {
+    world.backend.prepared.clear();
+    world.options.effort = effort;
+    world.plan();
+    EXPECT_GE(world.backend.prepared.size(), 5u);
+    for (const auto& [candidate, times] : world.backend.prepared) EXPECT_EQ(times, 1) << candidate;
+  }
+}
+
+TEST(Planner, OutOfMemoryBesideOthersIsTriedAgainAlone) {
+  World world;
+  world.candidates({{"a", {.seconds = 3e-3}}, {"b", {.seconds = 2e-3}}, {"c", {.seconds = 1e-3}}, {"d", {.seconds = 2.5e-3}}});
+  world.backend.most_alive = 2;  // the incumbent and one challenger
+  const PlanResult result = world.plan();
+  EXPECT_EQ(result.record.winner.get("path"), "c");
+  for (const CandidateReport& report : result.record.candidates) EXPECT_NE(report.outcome, Outcome::refused);
+}
+
+// fuse=on is slow on path=plain and best on path=fast.
+Behaviour interacting(const Candidate& candidate) {
+  const bool fast = candidate.get("path") == "fast", fused = candidate.on("fuse");
+  return {.seconds = fast ? (fused ? 1e-3 : 2e-3) : (fused ? 9e-3 : 4e-3)};
+}
+
+TEST(Planner, ALaterChoiceReopensTheGroupsThatNameIt) {
+  for (const bool named : {true, false}) {
+    for (const Effort effort : {Effort::measure, Effort::exhaustive}) {
+      World world;
+      world.backend.behaviour = interacting;
+      world.backend.the_groups = {{"fuse", {{{"fuse", "on"}}, {{"fuse", "off"}}}, {}}, {"path", {{{"path", "fast"}}}, {}}};
+      if (named) world.backend.the_groups[0].reopened_by = {"path"};
+      world.options.effort = effort;
+      const bool found = named || effort == Effort::exhaustive;
+      EXPECT_EQ(world.plan().record.winner.to_string(), found ? "path=fast fuse=on" : "path=fast fuse=off");
+    }
+  }
+}
+
+TEST(Planner, EstimateJudgesWithoutTiming) {
+  World world;
+  world.candidates({{"fast", {.seconds = 1e-3}}});
+  world.backend.estimate_candidate = Candidate::parse("path=fast fuse=off");
+  world.options.effort = Effort::estimate;
+  const PlanResult result = world.plan();
+  EXPECT_EQ(result.record.winner.get("path"), "fast");
+  EXPECT_EQ(result.record.seconds, 0);
+  EXPECT_EQ(result.record.timing_runs, 1);
+  EXPECT_EQ(report_on(result.record, "fast").outcome, Outcome::estimated);
+}
+
+TEST(Planner, AnEstimateThatFailsGivesWayToPlainAndSaysSo) {
+  World world;
+  world.candidates({{"fast", {.fault = Fault::nan}}});
+  world.backend.estimate_candidate = Candidate::parse("path=fast fuse=off");
+  world.options.effort = Effort::estimate;
+  const PlanResult result = world.plan();
+  EXPECT_EQ(result.record.winner.get("path"), "plain");
+  ASSERT_EQ(result.record.notes.size(), 1u);
+  EXPECT_THAT(result.record.notes[0], HasSubstr("path=fast fuse=off was out: before it was timed: 1 of 128"));
+}
+
+TEST(Planner, StoredIsNotThePlannersBusiness) {
+  World world;
+  world.options.effort = Effort::stored;
+  EXPECT_THROW(world.plan(), Error);
+}
+
+// Wrong from the 60th run on: right when it won, wrong when the planning ends.
+TEST(Planner, AWinnerThatFailsTheLastCheckLeavesItsPlaceToTheOneItDisplaced) {
+  World world;
+  world.candidates({{"fast", {.seconds = 1e-3, .fault = Fault::nan, .from_run = 12}}});
+  world.backend.the_groups.push_back({"fuse", {{{"fuse", "on"}}}, {}});
+  world.backend.behaviour = [](const Candidate& candidate) -> Behaviour {
+    if (candidate.on("fuse")) return {.seconds = 1e-3};  // a tie: 32 more runs for the incumbent
+    if (candidate.get("path") == "fast") return {.seconds = 1e-3, .fault = Fault::nan, .from_run = 12};
+    return {.seconds = 4e-3};
+  };
+  const PlanResult result = world.plan();
+  EXPECT_EQ(result.record.winner.to_string(), "path=plain fuse=off");
+  EXPECT_EQ(report_on(result.record, "fast").outcome, Outcome::rejected);
+  EXPECT_EQ(report_on(result.record, "plain").outcome, Outcome::won);
+  ASSERT_FALSE(result.record.notes.empty());
+  EXPECT_THAT(result.record.notes[0], HasSubstr("path=fast fuse=off fell: after it was timed: 1 of 128"));
+}
+
+TEST(Planner, AnIncumbentThatFailsWhileTimedIsReplaced) {
+  World world;
+  world.backend.the_groups = {{"path", {{{"path", "fast"}}}, {}}, {"fuse", {{{"fuse", "on"}}}, {}}};
+  world.backend.behaviour = [](const Candidate& candidate) -> Behaviour {
+    if (candidate.get("path") == "fast") return {.seconds = 1e-3, .fault = Fault::throws, .from_run = candidate.on("fuse") ? 99 : 8};
+    return {.seconds = 4e-3};
+  };
+  const PlanResult result = world.plan();
+  EXPECT_EQ(result.record.winner.to_string(), "path=fast fuse=on");
+  ASSERT_FALSE(result.record.notes.empty());
+  EXPECT_THAT(result.record.notes[0], HasSubstr("path=fast fuse=off fell: threw while being timed"));
+}
+
+TEST(Planner, InPlaceRunsAreTimedOnTheRealInputEachTime) {
+  World world("b4 s4 d8 h1 l1 f8 inplace");
+  const std::vector<float> before = world.input;
+  world.candidates({{"fast", {.seconds = 1e-5}}});  // many runs to a sample: 2x + 1 of itself would soon be infinite
+  const PlanResult result = world.plan();
+  EXPECT_EQ(result.record.winner.get("path"), "fast");
+  EXPECT_EQ(world.input, before);
+}
+
+}  // namespace
+}  // namespace gnomon
