@@ -35,8 +35,8 @@ def compare(u: np.ndarray, r: np.ndarray, abs_limit: float = 0.002, rel_limit: f
     verdict = Verdict(elements=u.size)
     flat_u, flat_r = u.reshape(-1), r.reshape(-1)
     for start in range(0, u.size, BLOCK):
-        block_u = flat_u[start:start + BLOCK].astype(np.float64)
-        block_r = flat_r[start:start + BLOCK].astype(np.float64)
+        block_u = flat_u[start : start + BLOCK].astype(np.float64)
+        block_r = flat_r[start : start + BLOCK].astype(np.float64)
         block = terms(block_u, block_r, abs_limit, rel_limit)
         verdict.worst = max(verdict.worst, float(block.max()))
         verdict.out_of_contract += int((block > 1.0).sum())

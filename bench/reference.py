@@ -1,8 +1,8 @@
-"""The plain Transformer stack in PyTorch: the baseline and the oracle, with all nine defects of a straightforward module.
+"""The plain Transformer stack in PyTorch: the baseline and the oracle, with the defects of a straightforward module.
 
-Scores are stored, masks are applied by masked_fill, the softmax is taken in fp32, Q, K and V are three products, and every
-sublayer boundary is a pass of its own. Beyond that it obeys the same rules on masks as Gnomon: padded keys count nothing,
-whatever they hold, and a query with no visible key gets attention output 0.
+Scores are stored, masks are applied by masked_fill, the softmax is taken in fp32, Q, K and V are three products, and
+every sublayer boundary is a pass of its own. Beyond that it obeys the same rules on masks as Gnomon: padded keys count
+nothing, whatever they hold, and a query with no visible key gets attention output 0.
 """
 
 import torch

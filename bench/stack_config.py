@@ -26,8 +26,15 @@ class StackConfig:
 
     def grammar(self) -> str:
         """The configuration's part of the problem grammar."""
-        words = [f"d{self.d_model}", f"h{self.n_heads}", f"l{self.layers}", f"f{self.d_ff}",
-                 "causal" if self.causal else "bi", self.norm, self.activation]
+        words = [
+            f"d{self.d_model}",
+            f"h{self.n_heads}",
+            f"l{self.layers}",
+            f"f{self.d_ff}",
+            "causal" if self.causal else "bi",
+            self.norm,
+            self.activation,
+        ]
         words += ["nobias"] if not self.bias else []
         words += ["finalnorm"] if self.final_norm else []
         words += [f"eps={self.eps:g}"] if self.eps != 1e-5 else []
@@ -61,7 +68,13 @@ class Shape:
 def load_suite(path: Path = SUITE) -> tuple[dict, list[Shape]]:
     """The contract and the shapes of a suite file."""
     suite = json.loads(Path(path).read_text())
-    shapes = [Shape(s["id"], s["B"], s["S"],
-                    StackConfig(layers=s["n_layers"], d_model=s["d_model"], n_heads=s["n_heads"], d_ff=s["d_ff"]))
-              for s in suite["shapes"]]
+    shapes = [
+        Shape(
+            s["id"],
+            s["B"],
+            s["S"],
+            StackConfig(layers=s["n_layers"], d_model=s["d_model"], n_heads=s["n_heads"], d_ff=s["d_ff"]),
+        )
+        for s in suite["shapes"]
+    ]
     return suite["contract"], shapes

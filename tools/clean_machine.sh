@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs a command in a bare clone of this repository on a fresh Debian 12: what a newcomer's first minute looks like.
-# The machine is a chroot made by debootstrap (variant minbase) from the mirror that this machine's own apt uses. It gets
+# The machine is a chroot made by debootstrap (variant minbase) from the mirror that this machine's apt uses. It gets
 # nothing of this machine but the way to the package servers: apt's sources and Acquire settings, certificates, pip's
 # configuration, proxies. Only what is committed is tested.
 set -euo pipefail

@@ -4,8 +4,8 @@
     <!-- begin: MACHINE/TABLE -->
     <!-- end: MACHINE/TABLE -->
 
-stands for the file bench/results/MACHINE/TABLE.json; TABLE is one of those below. With --check nothing is written, and a README that
-differs from what would be written is an error. A table that no file supports is an error too.
+stands for the file bench/results/MACHINE/TABLE.json; TABLE is one of those below. With --check nothing is written, and
+a README that differs from what would be written is an error. A table that no file supports is an error too.
 """
 
 import argparse
@@ -16,7 +16,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"(?P<begin><!-- begin: (?P<name>(?P<machine>\S+)/(?P<table>\S+)) -->\n).*?(?P<end><!-- end: (?P=name) -->)", re.S)
+BLOCK = re.compile(
+    r"(?P<begin><!-- begin: (?P<name>(?P<machine>\S+)/(?P<table>\S+)) -->\n).*?(?P<end><!-- end: (?P=name) -->)", re.S
+)
 MARKER = re.compile(r"<!-- (?:begin|end): .*?-->")
 
 
@@ -42,7 +44,12 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}×"
 
 
-PEER_TITLES = {"gnomon": "Gnomon", "ort": "ONNX Runtime, fused", "torch_tuned": "PyTorch, tuned", "torch": "PyTorch as it comes"}
+PEER_TITLES = {
+    "gnomon": "Gnomon",
+    "ort": "ONNX Runtime, fused",
+    "torch_tuned": "PyTorch, tuned",
+    "torch": "PyTorch as it comes",
+}
 
 
 def peers_cell(shape: dict, name: str, field: str) -> str:
@@ -72,24 +79,53 @@ def peers_table(folder: Path) -> str:
     if not names:
         raise TableError(f"expected at least one measured shape in {folder / 'peers.json'}, got none")
     others = names[1:]
-    header = ["#", "problem", *[f"{PEER_TITLES.get(n, n)}, ms" for n in names],
-              *[f"{PEER_TITLES.get(n, n)} / {PEER_TITLES.get(names[0], names[0])}" for n in others]]
-    rows = [[str(shape["id"]), f"`{shape['problem']}`", *[peers_cell(shape, n, "ms") for n in names],
-             *[peers_cell(shape, n, "ratio") for n in others]] for shape in results["shapes"]]
+    header = [
+        "#",
+        "problem",
+        *[f"{PEER_TITLES.get(n, n)}, ms" for n in names],
+        *[f"{PEER_TITLES.get(n, n)} / {PEER_TITLES.get(names[0], names[0])}" for n in others],
+    ]
+    rows = [
+        [
+            str(shape["id"]),
+            f"`{shape['problem']}`",
+            *[peers_cell(shape, n, "ms") for n in names],
+            *[peers_cell(shape, n, "ratio") for n in others],
+        ]
+        for shape in results["shapes"]
+    ]
     means = results["geometric_means"]
-    rows.append(["", "geometric mean", *[""] * len(names),
-                 *[f"**{times(means[n]['ratio'])}**" if n in means else "–" for n in others]])
+    rows.append(
+        [
+            "",
+            "geometric mean",
+            *[""] * len(names),
+            *[f"**{times(means[n]['ratio'])}**" if n in means else "–" for n in others],
+        ]
+    )
     machine = results["machine"]
     versions = "; ".join(f"{PEER_TITLES.get(n, n)} {version}" for n in names if (version := peer_version(results, n)))
     text = markdown(header, rows, right=2)
-    text += (f"\n{machine['cpu']} (family {machine['family']}, model {machine['model']}), {machine['cores']} cores; {versions}. "
-             f"Medians of interleaved rounds (lowest–highest); commit {results['commit']}, {results['date'][:10]}.\n")
+    text += (
+        f"\n{processor(machine, 'model')}; {versions}. "
+        f"Medians of interleaved rounds (lowest–highest); commit {results['commit']}, {results['date'][:10]}.\n"
+    )
     return text + "".join(f"{note}\n" for note in peers_notes(results))
 
 
+def processor(machine: dict, model: str) -> str:
+    return f"{machine['cpu']} (family {machine['family']}, model {machine[model]}), {machine['cores']} cores"
+
+
 def peer_version(results: dict, name: str) -> str | None:
-    return next((peer["about"]["version"] for shape in results["shapes"]
-                 if "about" in (peer := shape.get("peers", {}).get(name, {}))), None)
+    return next(
+        (
+            peer["about"]["version"]
+            for shape in results["shapes"]
+            if "about" in (peer := shape.get("peers", {}).get(name, {}))
+        ),
+        None,
+    )
 
 
 def seconds_spread(value: dict | None) -> str:
@@ -107,17 +143,34 @@ def bench_row(row: dict) -> list[str]:
     if row["not_run"] is not None:
         return [*start, f"not run: {row['not_run']}", *[""] * 7]
     speedup = row["speedup"]
-    return [*start, choices(row["plan"]), seconds_spread(row["seconds"]), f"{row['flops_per_second'] / 1e9:.0f}",
-            f"{100 * row['of_bare']:.0f} %" if row["of_bare"] is not None else "–", seconds_spread(row["plain_seconds"]),
-            times(speedup["median"]) if speedup else "–", f"{row['worst']:.3f}" + (" ✗" if row["out_of_contract"] or row["fault"] else ""),
-            f"{100 * row['scratch_of_activation']:.0f} %"]
+    return [
+        *start,
+        choices(row["plan"]),
+        seconds_spread(row["seconds"]),
+        f"{row['flops_per_second'] / 1e9:.0f}",
+        f"{100 * row['of_bare']:.0f} %" if row["of_bare"] is not None else "–",
+        seconds_spread(row["plain_seconds"]),
+        times(speedup["median"]) if speedup else "–",
+        f"{row['worst']:.3f}" + (" ✗" if row["out_of_contract"] or row["fault"] else ""),
+        f"{100 * row['scratch_of_activation']:.0f} %",
+    ]
 
 
 def bench_table(folder: Path) -> str:
     """What `gnomon bench --json` found, from bench.json."""
     results = load(folder / "bench.json")
-    header = ["#", "problem", "winning plan", "ms", "GFLOP/s", "of bare products", "reference path, ms", "speed-up", "worst error",
-              "scratch"]
+    header = [
+        "#",
+        "problem",
+        "winning plan",
+        "ms",
+        "GFLOP/s",
+        "of bare products",
+        "reference path, ms",
+        "speed-up",
+        "worst error",
+        "scratch",
+    ]
     rows = [bench_row(row) for row in results["rows"]]
     mean = results["geometric_mean_speedup"]
     rows.append(["", "geometric mean", *[""] * 5, f"**{times(mean)}**" if mean else "–", "", ""])
@@ -125,9 +178,10 @@ def bench_table(folder: Path) -> str:
     notes = "".join(f"; {name} {value}" for name, value in results["notes"].items())
     libraries = ", ".join(f"{name} {version}" for name, version in results["libraries"].items())
     return markdown(header, rows, right=3) + (
-        f"\n{machine['cpu']} (family {machine['family']}, model {machine['model_number']}), {machine['cores']} cores, {machine['isa']}; "
-        f"Gnomon {results['gnomon']}, {libraries}{notes}; {results['date'][:10]}, {results['seconds']:.0f} s. Medians (quartiles). "
-        "Worst error: share of the contract's limit. Scratch: beyond input, output and weights, as share of the activation.\n")
+        f"\n{processor(machine, 'model_number')}, {machine['isa']}; Gnomon {results['gnomon']}, {libraries}{notes}; "
+        f"{results['date'][:10]}, {results['seconds']:.0f} s. Medians (quartiles). Worst error: share of the "
+        "contract's limit. Scratch: beyond input, output and weights, as share of the activation.\n"
+    )
 
 
 TABLES = {"peers": peers_table, "bench": bench_table}
@@ -141,6 +195,7 @@ def load(path: Path) -> dict:
 
 def render(readme: str, results: Path) -> str:
     """The README with every table made anew."""
+
     def fill(match: re.Match) -> str:
         if match["table"] not in TABLES:
             raise TableError(f"expected a table of {', '.join(TABLES)}, got '{match['table']}'")
@@ -166,7 +221,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{options.readme}: {error}", file=sys.stderr)
         return 1
     if options.check and before != after:
-        sys.stderr.writelines(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "README", "from bench/results"))
+        sys.stderr.writelines(
+            difflib.unified_diff(before.splitlines(True), after.splitlines(True), "README", "from bench/results")
+        )
         print(f"{options.readme} is out of date: run tools/readme_tables.py", file=sys.stderr)
         return 1
     if not options.check:

@@ -1,16 +1,15 @@
 """Measures Gnomon and its peers on one machine in one session, paired.
 
-Every peer is a process of its own, loaded with the same weights and input. Rounds go A B C A B C ...: in its turn a peer
-runs for a slot of time while the others sleep, and the median of its calls is its figure for the round. Ratios are taken
-round by round; medians with their spread are reported. Peers that do not fit into memory together take turns with the
-first peer in sessions of their own. Every peer's answer is checked against the PyTorch reference under
-the contract, element by element.
+Every peer is a process of its own, loaded with the same weights and input. Rounds go A B C A B C ...: in its turn a
+peer runs for a slot of time while the others sleep, and the median of its calls is its figure for the round. Ratios are
+taken round by round; medians with their spread are reported. Peers that do not fit into memory together take turns with
+the first peer in sessions of their own. Every peer's answer is checked against the PyTorch reference under the
+contract, element by element.
 """
 
 import argparse
 import dataclasses
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -45,8 +44,14 @@ class Process:
     def __init__(self, spec: PeerSpec, log: Path):
         self.spec = spec
         self.log = open(log, "w")
-        self.process = subprocess.Popen([sys.executable, str(HERE / "worker.py"), spec.name], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=self.log, text=True, env=process_environment(spec))
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "worker.py"), spec.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env=process_environment(spec),
+        )
 
     def ask(self, do: str, **arguments) -> dict:
         try:
@@ -89,8 +94,14 @@ class Session:
         worker = Process(spec, self.folder / f"{spec.name}.log")
         try:
             peer["about"] = worker.ask("about", settings=self.settings(spec.name))
-            peer.update(worker.ask("load", shape=dataclasses.asdict(self.shape), input=str(self.folder / "input.npy"),
-                                   weights=str(self.folder / "weights.safetensors")))
+            peer.update(
+                worker.ask(
+                    "load",
+                    shape=dataclasses.asdict(self.shape),
+                    input=str(self.folder / "input.npy"),
+                    weights=str(self.folder / "weights.safetensors"),
+                )
+            )
             self.workers[spec.name] = worker
         except PeerError as error:
             peer["failed"] = str(error)
@@ -146,11 +157,19 @@ class Session:
 
 
 def prepare(shape: Shape, options: argparse.Namespace, folder: Path) -> None:
-    command = [sys.executable, str(HERE / "prepare.py"), json.dumps(dataclasses.asdict(shape)), str(folder), str(options.seed)]
+    command = [
+        sys.executable,
+        str(HERE / "prepare.py"),
+        json.dumps(dataclasses.asdict(shape)),
+        str(folder),
+        str(options.seed),
+    ]
     subprocess.run(command, check=True, env=process_environment(all_peers(options.threads)["torch_tuned"]))
 
 
-def measure_group(shape: Shape, names: list[str], options: argparse.Namespace, limits: dict, folder: Path, seconds: float) -> dict:
+def measure_group(
+    shape: Shape, names: list[str], options: argparse.Namespace, limits: dict, folder: Path, seconds: float
+) -> dict:
     """The peers' entries after a session, summarised against the first of them."""
     start = time.monotonic()
     available = all_peers(options.threads)
@@ -160,7 +179,9 @@ def measure_group(shape: Shape, names: list[str], options: argparse.Namespace, l
         needed = MINIMUM_ROUNDS * session.expected_round()
         if needed > left:
             reason = f"time: {MINIMUM_ROUNDS} rounds need about {needed:.0f} s, {max(left, 0):.0f} s are left for it"
-            return {name: peer if "failed" in peer else peer | {"skipped": reason} for name, peer in session.peers.items()}
+            return {
+                name: peer if "failed" in peer else peer | {"skipped": reason} for name, peer in session.peers.items()
+            }
         session.measure(left)
         session.check(limits)
     finally:
@@ -184,7 +205,9 @@ def measure_shape(shape: Shape, options: argparse.Namespace, limits: dict, secon
             entries = measure_group(shape, names, options, limits, folder, share)
             if position > 0:
                 own = entries.pop(names[0])
-                entries = {name: entry | {"base_rounds_ms": own.get("rounds_ms", [])} for name, entry in entries.items()}
+                entries = {
+                    name: entry | {"base_rounds_ms": own.get("rounds_ms", [])} for name, entry in entries.items()
+                }
             peers |= entries
     finally:
         shutil.rmtree(folder)
@@ -195,12 +218,21 @@ def measure_shape(shape: Shape, options: argparse.Namespace, limits: dict, secon
 def run(options: argparse.Namespace) -> dict:
     limits, shapes = load_suite(options.suite)
     shapes = [shape for shape in shapes if shape.id in options.shapes]
-    results = {"about": "Paired, interleaved measurement of Gnomon and its peers; bench/peers/compare.py wrote it.",
-               "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "commit": machine.commit(),
-               "machine": machine.describe(), "contract": limits,
-               "protocol": {"rounds": options.rounds, "slot_seconds": options.slot, "threads": options.threads,
-                            "seed": options.seed, "ratio": f"time of a peer / time of {options.peers[0]}, round by round"},
-               "shapes": []}
+    results = {
+        "about": "Paired, interleaved measurement of Gnomon and its peers; bench/peers/compare.py wrote it.",
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": machine.commit(),
+        "machine": machine.describe(),
+        "contract": limits,
+        "protocol": {
+            "rounds": options.rounds,
+            "slot_seconds": options.slot,
+            "threads": options.threads,
+            "seed": options.seed,
+            "ratio": f"time of a peer / time of {options.peers[0]}, round by round",
+        },
+        "shapes": [],
+    }
     deadline = time.monotonic() + options.budget
     # Cheap shapes first: what they leave of their share goes to the dear ones.
     order = sorted(shapes, key=lambda s: s.activation_bytes * (s.config.d_model + s.seq))
@@ -215,7 +247,7 @@ def run(options: argparse.Namespace) -> dict:
 
 
 def ids(text: str) -> list[int]:
-    """"1-9,13" as numbers."""
+    """ "1-9,13" as numbers."""
     numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -226,17 +258,29 @@ def ids(text: str) -> list[int]:
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", type=ids, default=ids("1-9"), help="ids of the suite, as 1-9,11 (default 1-9)")
-    parser.add_argument("--peers", type=lambda text: text.split(","), default=["gnomon", "ort", "torch_tuned", "torch"],
-                        help="in the order of their turns; ratios are against the first (default gnomon,ort,torch_tuned,torch)")
+    parser.add_argument(
+        "--peers",
+        type=lambda text: text.split(","),
+        default=["gnomon", "ort", "torch_tuned", "torch"],
+        help="in the order of their turns; ratios are against the first (default gnomon,ort,torch_tuned,torch)",
+    )
     parser.add_argument("--rounds", type=int, default=9, help="rounds of a shape (default 9)")
-    parser.add_argument("--slot", type=float, default=0.4, help="seconds of a peer's turn (default 0.4; at least one call)")
+    parser.add_argument(
+        "--slot", type=float, default=0.4, help="seconds of a peer's turn (default 0.4; at least one call)"
+    )
     parser.add_argument("--budget", type=float, default=1500, help="seconds for everything (default 1500)")
-    parser.add_argument("--threads", type=int, default=machine.cores(), help="threads of ONNX Runtime and PyTorch (default: cores)")
+    parser.add_argument(
+        "--threads", type=int, default=machine.cores(), help="threads of ONNX Runtime and PyTorch (default: cores)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--suite", type=Path, default=SUITE)
     parser.add_argument("--library", help="libgnomon.so (default build/release/libgnomon.so)")
-    parser.add_argument("--gnomon-option", action="append", default=[], metavar="NAME=VALUE", help="as gnomon_options_set takes it")
-    parser.add_argument("--machine", default=machine.name(), help="folder of bench/results (default from the processor's name)")
+    parser.add_argument(
+        "--gnomon-option", action="append", default=[], metavar="NAME=VALUE", help="as gnomon_options_set takes it"
+    )
+    parser.add_argument(
+        "--machine", default=machine.name(), help="folder of bench/results (default from the processor's name)"
+    )
     parser.add_argument("--out", type=Path, help="the JSON (default bench/results/MACHINE/peers.json; '-' for none)")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.peers if name not in all_peers(options.threads)]

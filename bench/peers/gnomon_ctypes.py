@@ -1,4 +1,4 @@
-"""Gnomon's C interface (include/gnomon/gnomon.h) through ctypes, for numpy arrays. Used by the comparison and the tests."""
+"""Gnomon's C interface (include/gnomon/gnomon.h) through ctypes, for numpy arrays: for the comparison and the tests."""
 
 import ctypes
 import json
@@ -19,20 +19,31 @@ class GnomonError(RuntimeError):
 
 
 class NamedTensor(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_int32),
-                ("shape", ctypes.POINTER(ctypes.c_int64))]
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("data", ctypes.c_void_p),
+        ("dtype", ctypes.c_int),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+    ]
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_int), ("shape", ctypes.c_int64 * 3),
-                ("strides", ctypes.c_int64 * 3)]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("dtype", ctypes.c_int),
+        ("shape", ctypes.c_int64 * 3),
+        ("strides", ctypes.c_int64 * 3),
+    ]
 
     @classmethod
     def of(cls, array: np.ndarray) -> "Tensor":
         if array.ndim != 3:
             raise ValueError(f"expected an array [B, S, d_model], got shape {array.shape}")
         strides = [stride // array.itemsize for stride in array.strides]
-        return cls(array.ctypes.data, DTYPES[array.dtype], (ctypes.c_int64 * 3)(*array.shape), (ctypes.c_int64 * 3)(*strides))
+        return cls(
+            array.ctypes.data, DTYPES[array.dtype], (ctypes.c_int64 * 3)(*array.shape), (ctypes.c_int64 * 3)(*strides)
+        )
 
 
 class Mask(ctypes.Structure):
@@ -88,16 +99,21 @@ class Weights:
 
     @classmethod
     def from_safetensors(cls, library: Library, path: Path, config: str | None = None) -> "Weights":
-        return cls(library, library.handle("gnomon_weights_from_safetensors", str(path).encode(),
-                                           config.encode() if config else None))
+        return cls(
+            library,
+            library.handle("gnomon_weights_from_safetensors", str(path).encode(), config.encode() if config else None),
+        )
 
     @classmethod
     def from_tensors(cls, library: Library, config: str, tensors: dict[str, np.ndarray]) -> "Weights":
         arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
         shapes = [(ctypes.c_int64 * a.ndim)(*a.shape) for a in arrays.values()]
-        named = (NamedTensor * len(arrays))(*[
-            NamedTensor(name.encode(), a.ctypes.data, DTYPES[a.dtype], a.ndim, shape)
-            for (name, a), shape in zip(arrays.items(), shapes)])
+        named = (NamedTensor * len(arrays))(
+            *[
+                NamedTensor(name.encode(), a.ctypes.data, DTYPES[a.dtype], a.ndim, shape)
+                for (name, a), shape in zip(arrays.items(), shapes, strict=True)
+            ]
+        )
         handle = library.handle("gnomon_weights_from_tensors", config.encode(), named, ctypes.c_size_t(len(arrays)))
         return cls(library, handle, keep_alive=arrays)
 
@@ -126,8 +142,13 @@ class Engine:
         """The call with its arguments already converted: calling it costs one foreign call. Arrays are kept alive."""
         call = getattr(self.library.dll, function)
         tensors = Tensor.of(x), Mask.of(mask) if mask is not None else None, Tensor.of(out)
-        arguments = [self.handle, ctypes.byref(tensors[0]), ctypes.byref(tensors[1]) if tensors[1] else None,
-                     ctypes.byref(tensors[2]), None]
+        arguments = [
+            self.handle,
+            ctypes.byref(tensors[0]),
+            ctypes.byref(tensors[1]) if tensors[1] else None,
+            ctypes.byref(tensors[2]),
+            None,
+        ]
         alive = (x, out, mask, tensors)
 
         def run(_alive=alive) -> None:

@@ -36,8 +36,11 @@ def peak_memory() -> int:
 
 def loaded_blas() -> list[str]:
     """The BLAS libraries mapped into this process: the truth, whatever was configured."""
-    paths = {os.path.realpath(line.split()[-1]) for line in Path("/proc/self/maps").read_text().splitlines()
-             if re.search(r"(blas|mkl|blis)[^/]*\.so", line)}
+    paths = {
+        os.path.realpath(line.split()[-1])
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if re.search(r"(blas|mkl|blis)[^/]*\.so", line)
+    }
     return sorted(paths)
 
 
@@ -67,7 +70,8 @@ def describe() -> dict:
     return {
         "name": name(),
         "cpu": fields.get("model name", platform.machine()),
-        "family": fields.get("cpu family"), "model": fields.get("model"),
+        "family": fields.get("cpu family"),
+        "model": fields.get("model"),
         "cores": cores(),
         "isa": [flag for flag in flags if flag in ("avx2", "fma") or flag.startswith(("avx512", "amx", "avx_vnni"))],
         "memory_bytes": memory("MemTotal"),

@@ -29,10 +29,18 @@ class Builder:
 
     def attention(self, x: str, prefix: str) -> str:
         names = [f"{prefix}.{p}_proj" for p in "qkv"]
-        weight = self.constant(f"{prefix}.qkv.weight", np.concatenate([self.weights[f"{n}.weight"].T for n in names], axis=1))
+        weight = self.constant(
+            f"{prefix}.qkv.weight", np.concatenate([self.weights[f"{n}.weight"].T for n in names], axis=1)
+        )
         bias = self.constant(f"{prefix}.qkv.bias", np.concatenate([self.weights[f"{n}.bias"] for n in names]))
-        heads = self.node("Attention", [x, weight, bias], f"{prefix}.heads", MICROSOFT, num_heads=self.config.n_heads,
-                          unidirectional=int(self.config.causal))
+        heads = self.node(
+            "Attention",
+            [x, weight, bias],
+            f"{prefix}.heads",
+            MICROSOFT,
+            num_heads=self.config.n_heads,
+            unidirectional=int(self.config.causal),
+        )
         return self.node("MatMul", [heads, self.transposed(f"{prefix}.out_proj.weight")], f"{prefix}.out")
 
     def feed_forward(self, x: str, prefix: str) -> str:
@@ -60,7 +68,12 @@ def build(config: StackConfig, weights: dict[str, np.ndarray], batch: int, seq: 
     for index in range(config.layers):
         x = builder.layer(x, index, "y" if index == config.layers - 1 else f"layers.{index}.out")
     shape = [batch, seq, config.d_model]
-    graph = helper.make_graph(builder.nodes, "stack", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)], builder.initializers)
+    graph = helper.make_graph(
+        builder.nodes,
+        "stack",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        builder.initializers,
+    )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)

@@ -9,6 +9,7 @@ import gnomon_ctypes
 
 KEPT = ("problem", "winner", "effort", "seconds", "plain_seconds", "worst", "bound", "notes")  # of the plan's record
 
+
 class Peer:
     def __init__(self, settings: dict):
         self.library = gnomon_ctypes.Library(settings.get("library"))

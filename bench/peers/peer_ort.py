@@ -14,8 +14,12 @@ class Peer:
         self.threads = settings["threads"]
 
     def about(self) -> dict:
-        return {"version": onnxruntime.__version__, "threads": self.threads, "graph_optimization": "all",
-                "operators": "com.microsoft Attention, BiasGelu, SkipLayerNormalization"}
+        return {
+            "version": onnxruntime.__version__,
+            "threads": self.threads,
+            "graph_optimization": "all",
+            "operators": "com.microsoft Attention, BiasGelu, SkipLayerNormalization",
+        }
 
     def load(self, shape, weights: Path, x: np.ndarray, out: np.ndarray) -> dict:
         model = ort_graph.build(shape.config, safetensors_io.load(weights), shape.batch, shape.seq)

@@ -16,12 +16,18 @@ class Peer:
 
     def about(self) -> dict:
         torch.ones(64, 64) @ torch.ones(64, 64)  # so that whatever is loaded late is loaded
-        return {"version": torch.__version__, "threads": torch.get_num_threads(), "blas": machine.loaded_blas(),
-                "cpu_capability": torch.__config__.show().partition("CPU capability usage: ")[2].split("\n")[0]}
+        return {
+            "version": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "blas": machine.loaded_blas(),
+            "cpu_capability": torch.__config__.show().partition("CPU capability usage: ")[2].split("\n")[0],
+        }
 
     def load(self, shape, weights: Path, x: np.ndarray, out: np.ndarray) -> dict:
         module = Reference(shape.config)
-        module.load_state_dict({name: torch.from_numpy(np.array(t)) for name, t in safetensors_io.load(weights).items()})
+        module.load_state_dict(
+            {name: torch.from_numpy(np.array(t)) for name, t in safetensors_io.load(weights).items()}
+        )
         module.eval()
         source, self.target = torch.from_numpy(x), torch.from_numpy(out)
 

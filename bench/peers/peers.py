@@ -16,7 +16,7 @@ class PeerSpec:
 
 
 def openblas_openmp() -> Path | None:
-    """Debian keeps each OpenBLAS build in a folder of its own, so that one can be chosen without touching alternatives."""
+    """Debian keeps each OpenBLAS build in a folder of its own: one can be chosen without touching alternatives."""
     folders = sorted(Path("/usr/lib").glob("*/openblas-openmp"))
     return folders[0] if folders else None
 
@@ -25,25 +25,43 @@ def torch_tuned(threads: int) -> PeerSpec:
     folder = openblas_openmp()
     title = "PyTorch tuned (OpenBLAS's OpenMP build, memory kept)"
     if folder is None:
-        return PeerSpec("torch_tuned", title, refusal="no OpenMP build of OpenBLAS: apt-get install libopenblas0-openmp")
+        return PeerSpec(
+            "torch_tuned", title, refusal="no OpenMP build of OpenBLAS: apt-get install libopenblas0-openmp"
+        )
     # glibc hands large blocks back to the system on every free, and each call would fault them in again (21,000 faults
-    # a call on shape 4). No block is mapped by itself, the heap is never trimmed. A passive wait costs nothing measurable.
-    return PeerSpec("torch_tuned", title, {"LD_LIBRARY_PATH": str(folder), "OMP_NUM_THREADS": str(threads),
-                                           "OMP_WAIT_POLICY": "passive", "MALLOC_MMAP_MAX_": "0",
-                                           "MALLOC_TRIM_THRESHOLD_": str(1 << 40)})
+    # a call on shape 4). So no block is mapped by itself and the heap is never trimmed. A passive wait costs nothing
+    # that could be measured.
+    return PeerSpec(
+        "torch_tuned",
+        title,
+        {
+            "LD_LIBRARY_PATH": str(folder),
+            "OMP_NUM_THREADS": str(threads),
+            "OMP_WAIT_POLICY": "passive",
+            "MALLOC_MMAP_MAX_": "0",
+            "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+        },
+    )
 
 
 def all_peers(threads: int) -> dict[str, PeerSpec]:
-    specs = [PeerSpec("gnomon", "Gnomon"), PeerSpec("ort", "ONNX Runtime, its own fused operators"), torch_tuned(threads),
-             PeerSpec("torch", "PyTorch as it comes")]
+    specs = [
+        PeerSpec("gnomon", "Gnomon"),
+        PeerSpec("ort", "ONNX Runtime, its own fused operators"),
+        torch_tuned(threads),
+        PeerSpec("torch", "PyTorch as it comes"),
+    ]
     return {spec.name: spec for spec in specs}
 
 
 def process_environment(spec: PeerSpec) -> dict[str, str]:
     """The caller's environment without what tunes threads or memory, so that only the table above does."""
     tuning = ("OMP_", "GOMP_", "OPENBLAS_", "MALLOC_", "MKL_", "KMP_")
-    base = {name: value for name, value in os.environ.items()
-            if not name.startswith(tuning) and name not in ("LD_LIBRARY_PATH", "LD_PRELOAD")}
+    base = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(tuning) and name not in ("LD_LIBRARY_PATH", "LD_PRELOAD")
+    }
     return base | spec.environment
 
 
@@ -67,7 +85,9 @@ def groups(names: list[str], shape: Shape, memory: int) -> tuple[list[list[str]]
         need = memory_estimate(name, shape)
         alone = memory_estimate(base, shape) + need
         if alone > memory:
-            refused[name] = (f"memory: it and {base} need about {alone / 2**30:.1f} GiB, {memory / 2**30:.1f} GiB are to be had")
+            refused[name] = (
+                f"memory: it and {base} need about {alone / 2**30:.1f} GiB, {memory / 2**30:.1f} GiB are to be had"
+            )
         elif sum(memory_estimate(other, shape) for other in sessions[-1]) + need <= memory:
             sessions[-1].append(name)
         else:

@@ -24,13 +24,15 @@ def main(shape_json: str, folder: str, seed: str) -> None:
     shape = Shape(**fields | {"config": StackConfig(**fields["config"])})
     torch.manual_seed(int(seed))
     module = Reference(shape.config).eval()
-    safetensors_io.save(Path(folder, "weights.safetensors"), {name: t.numpy() for name, t in module.state_dict().items()})
+    safetensors_io.save(
+        Path(folder, "weights.safetensors"), {name: t.numpy() for name, t in module.state_dict().items()}
+    )
     x = torch.randn(shape.batch, shape.seq, shape.config.d_model)
     np.save(Path(folder, "input.npy"), x.numpy())
     count = max(1, SLICE_BYTES * shape.batch // shape.score_bytes)
     with torch.inference_mode():
         for start in range(0, shape.batch, count):
-            x[start:start + count] = module(x[start:start + count])
+            x[start : start + count] = module(x[start : start + count])
     np.save(Path(folder, "reference.npy"), x.numpy())
 
 

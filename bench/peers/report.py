@@ -27,19 +27,28 @@ def summarise(peers: dict, names: list[str]) -> dict:
             continue
         peer["ms"] = spread(peer["rounds_ms"])
         if measured(base) and name != names[0]:
-            peer["ratio"] = spread([other / own for other, own in zip(peer["rounds_ms"], base["rounds_ms"], strict=True)])
+            peer["ratio"] = spread(
+                [other / own for other, own in zip(peer["rounds_ms"], base["rounds_ms"], strict=True)]
+            )
     return peers
 
 
 def geometric_means(shapes: list[dict], names: list[str]) -> dict:
     means = {}
     for name in names[1:]:
-        rows = [(shape["id"], peer["ratio"]["median"]) for shape in shapes
-                if "ratio" in (peer := shape.get("peers", {}).get(name, {}))]
+        rows = [
+            (shape["id"], peer["ratio"]["median"])
+            for shape in shapes
+            if "ratio" in (peer := shape.get("peers", {}).get(name, {}))
+        ]
         if rows:
             ratios = [ratio for _, ratio in rows]
-            means[name] = {"ratio": geometric_mean(ratios), "lowest": min(ratios), "highest": max(ratios),
-                           "shapes": [shape_id for shape_id, _ in rows]}
+            means[name] = {
+                "ratio": geometric_mean(ratios),
+                "lowest": min(ratios),
+                "highest": max(ratios),
+                "shapes": [shape_id for shape_id, _ in rows],
+            }
     return means
 
 
@@ -67,7 +76,9 @@ def reasons(shape: dict) -> list[str]:
             if kind in peer:
                 notes.append(f"shape {shape['id']}, {name} {kind}: {peer[kind]}")
         if not peer.get("contract", {}).get("holds", True):
-            notes.append(f"shape {shape['id']}, {name} breaks the contract: worst {peer['contract']['worst']:.3g} of the limit")
+            notes.append(
+                f"shape {shape['id']}, {name} breaks the contract: worst {peer['contract']['worst']:.3g} of the limit"
+            )
     return notes
 
 
@@ -78,18 +89,37 @@ def line(shape: dict, names: list[str]) -> str:
 
 
 def all_right(results: dict) -> bool:
-    return not any("failed" in peer or not peer.get("contract", {}).get("holds", True)
-                   for shape in results["shapes"] for peer in shape.get("peers", {}).values())
+    return not any(
+        "failed" in peer or not peer.get("contract", {}).get("holds", True)
+        for shape in results["shapes"]
+        for peer in shape.get("peers", {}).values()
+    )
 
 
 def table(results: dict, names: list[str]) -> str:
     header = ["id", "problem", *[f"{name} ms" for name in names], *[f"{name} / {names[0]}" for name in names[1:]]]
-    rows = [[str(shape["id"]), shape["problem"], *[figure(shape, name) for name in names],
-             *[ratio(shape, name) for name in names[1:]]] for shape in results["shapes"]]
+    rows = [
+        [
+            str(shape["id"]),
+            shape["problem"],
+            *[figure(shape, name) for name in names],
+            *[ratio(shape, name) for name in names[1:]],
+        ]
+        for shape in results["shapes"]
+    ]
     means = results["geometric_means"]
-    rows.append(["", "geometric mean", *[""] * len(names),
-                 *[f"{means[name]['ratio']:.2f}" if name in means else "-" for name in names[1:]]])
+    rows.append(
+        [
+            "",
+            "geometric mean",
+            *[""] * len(names),
+            *[f"{means[name]['ratio']:.2f}" if name in means else "-" for name in names[1:]],
+        ]
+    )
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in [header, *rows]]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [header, *rows]
+    ]
     notes = [note for shape in results["shapes"] for note in reasons(shape)]
     return "\n".join(["Medians of rounds [lowest-highest]; '!' marks an answer out of contract.", *lines, *notes])

@@ -1,4 +1,4 @@
-"""The safetensors container with numpy alone: Debian ships no python3-safetensors, and fp32 is all that is needed here."""
+"""The safetensors container with numpy alone: Debian has no python3-safetensors, and this is all that is needed."""
 
 import json
 import struct
@@ -14,8 +14,11 @@ def save(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str] | 
     header: dict = {"__metadata__": metadata} if metadata else {}
     offset = 0
     for name, tensor in tensors.items():
-        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape),
-                        "data_offsets": [offset, offset + tensor.nbytes]}
+        header[name] = {
+            "dtype": NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, offset + tensor.nbytes],
+        }
         offset += tensor.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -29,8 +32,10 @@ def load(path: Path) -> dict[str, np.ndarray]:
     """Views of the mapped file."""
     data = np.memmap(path, dtype=np.uint8, mode="r")
     (length,) = struct.unpack("<Q", data[:8].tobytes())
-    header = json.loads(data[8:8 + length].tobytes())
+    header = json.loads(data[8 : 8 + length].tobytes())
     header.pop("__metadata__", None)
-    body = data[8 + length:]
-    return {name: body[slice(*entry["data_offsets"])].view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
-            for name, entry in header.items()}
+    body = data[8 + length :]
+    return {
+        name: body[slice(*entry["data_offsets"])].view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        for name, entry in header.items()
+    }

@@ -1,4 +1,4 @@
-"""One peer in a process of its own, driven by compare.py: a JSON request a line on stdin, a JSON answer a line on stdout.
+"""One peer in a process of its own, driven by compare.py: JSON requests on stdin, JSON answers on stdout, one a line.
 
 Between requests the process sleeps in read(), so that none of its threads takes a core from the peer being measured.
 """
@@ -61,7 +61,9 @@ class Worker:
         if hasattr(self.peer, "publish"):
             self.peer.publish()
         np.save(path, self.out)
-        return {"peak_memory_bytes": machine.peak_memory()} | (self.peer.details() if hasattr(self.peer, "details") else {})
+        return {"peak_memory_bytes": machine.peak_memory()} | (
+            self.peer.details() if hasattr(self.peer, "details") else {}
+        )
 
 
 def serve(name: str) -> None:

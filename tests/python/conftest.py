@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "bench" / "peers"), str(ROOT / "tools"), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [
+    str(ROOT / "bench"),
+    str(ROOT / "bench" / "peers"),
+    str(ROOT / "tools"),
+    str(Path(__file__).resolve().parent),
+]
 
 import gnomon_ctypes
 

@@ -13,8 +13,10 @@ from stack_config import StackConfig
 
 BATCH, SEQ = 3, 10
 SMALL = {"layers": 2, "d_model": 32, "n_heads": 4, "d_ff": 64}
-KINDS = [StackConfig(**SMALL, norm=norm, activation=activation, causal=causal) for norm, activation, causal in
-         itertools.product(("post", "pre"), ("gelu", "gelu_tanh", "relu"), (True, False))]
+KINDS = [
+    StackConfig(**SMALL, norm=norm, activation=activation, causal=causal)
+    for norm, activation, causal in itertools.product(("post", "pre"), ("gelu", "gelu_tanh", "relu"), (True, False))
+]
 ODD = [
     StackConfig(layers=1, d_model=7, n_heads=7, d_ff=13),
     StackConfig(layers=2, d_model=26, n_heads=2, d_ff=13, causal=False),
@@ -72,7 +74,9 @@ def normal(seed: int, *shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("mask_name", MASKS)
-@pytest.mark.parametrize("config", KINDS, ids=lambda config: f"{config.norm}-{config.activation}-{'causal' if config.causal else 'bi'}")
+@pytest.mark.parametrize(
+    "config", KINDS, ids=lambda config: f"{config.norm}-{config.activation}-{'causal' if config.causal else 'bi'}"
+)
 def test_every_kind_of_stack_with_every_kind_of_mask(library, config, mask_name):
     module, engine = stack(library, config, seed=1, effort="estimate")
     x, mask = normal(2, BATCH, SEQ, config.d_model), MASKS[mask_name]()

@@ -19,14 +19,22 @@ from stack_config import StackConfig, load_suite
 COMPARE = Path(__file__).resolve().parents[2] / "bench" / "peers" / "compare.py"
 
 
-@pytest.mark.parametrize("u, r, worst", [
-    (1.0, 1.0, 0.0),
-    (0.001, 0.0, 0.5),                     # half the absolute limit
-    (1.01, 1.0, 0.5),                      # half the relative limit
-    (100.0, 103.0, 3.0 / (0.02 * 103.0)),  # out of both
-    (np.nan, 1.0, np.inf), (np.inf, 1.0, np.inf), (1.0, np.nan, np.inf), (np.inf, -np.inf, np.inf), (np.nan, np.inf, np.inf),
-    (np.nan, np.nan, 0.0), (np.inf, np.inf, 0.0),
-])
+@pytest.mark.parametrize(
+    "u, r, worst",
+    [
+        (1.0, 1.0, 0.0),
+        (0.001, 0.0, 0.5),  # half the absolute limit
+        (1.01, 1.0, 0.5),  # half the relative limit
+        (100.0, 103.0, 3.0 / (0.02 * 103.0)),  # out of both
+        (np.nan, 1.0, np.inf),
+        (np.inf, 1.0, np.inf),
+        (1.0, np.nan, np.inf),
+        (np.inf, -np.inf, np.inf),
+        (np.nan, np.inf, np.inf),
+        (np.nan, np.nan, 0.0),
+        (np.inf, np.inf, 0.0),
+    ],
+)
 def test_contract_terms(u, r, worst):
     verdict = contract.compare(np.array([0.0, u]), np.array([0.0, r]))
     assert verdict.worst == pytest.approx(worst) and verdict.out_of_contract == int(worst > 1)
@@ -46,12 +54,17 @@ def test_safetensors_round_trip(tmp_path):
     safetensors_io.save(tmp_path / "t.safetensors", tensors, {"k": "v"})
     loaded = safetensors_io.load(tmp_path / "t.safetensors")
     assert list(loaded) == list(tensors)
-    assert all(np.array_equal(loaded[name], tensor) and loaded[name].dtype == tensor.dtype for name, tensor in tensors.items())
+    assert all(
+        np.array_equal(loaded[name], tensor) and loaded[name].dtype == tensor.dtype for name, tensor in tensors.items()
+    )
 
 
 def test_ratios_are_paired_and_means_geometric():
     def shape(shape_id, own, other):
-        return {"id": shape_id, "peers": report.summarise({"a": {"rounds_ms": own}, "b": {"rounds_ms": other}}, ["a", "b"])}
+        return {
+            "id": shape_id,
+            "peers": report.summarise({"a": {"rounds_ms": own}, "b": {"rounds_ms": other}}, ["a", "b"]),
+        }
 
     # A slow second round hits both peers; only the paired ratio is blind to it.
     shapes = [shape(1, [1.0, 10.0, 1.0], [2.0, 20.0, 2.0]), shape(2, [1.0], [8.0])]
@@ -65,7 +78,11 @@ def test_peers_that_do_not_fit_together_get_sessions_of_their_own():
     names = ["gnomon", "ort", "torch_tuned", "torch"]
     small, large, impossible = shapes[0], shapes[6], shapes[13]
     assert peers.groups(names, small, 20 << 30) == ([names], {})
-    assert peers.groups(names, large, 20 << 30)[0] == [["gnomon", "ort"], ["gnomon", "torch_tuned"], ["gnomon", "torch"]]
+    assert peers.groups(names, large, 20 << 30)[0] == [
+        ["gnomon", "ort"],
+        ["gnomon", "torch_tuned"],
+        ["gnomon", "torch"],
+    ]
     sessions, refused = peers.groups(names, impossible, 20 << 30)
     assert sessions == [["gnomon"]] and set(refused) == set(names[1:]) and "memory" in refused["ort"]
 
@@ -84,8 +101,9 @@ def test_onnx_graph_computes_the_reference(causal):
             torch.nn.init.normal_(parameter, mean=float(name.endswith("weight")), std=0.2)
     x = torch.randn(3, 10, 32)
     weights = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
-    session = onnxruntime.InferenceSession(ort_graph.build(config, weights, 3, 10).SerializeToString(),
-                                           providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        ort_graph.build(config, weights, 3, 10).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     (y,) = session.run(None, {"x": x.numpy()})
     with torch.inference_mode():
         assert np.abs(y - module(x).numpy()).max() <= 1e-4
@@ -96,8 +114,24 @@ def test_a_whole_comparison_on_a_tiny_suite(tmp_path, library):
     tiny = {"id": 1, "B": 2, "S": 8, "d_model": 32, "n_heads": 2, "n_layers": 1, "d_ff": 64}
     (tmp_path / "suite.json").write_text(json.dumps({"contract": limits, "shapes": [tiny]}))
     out = tmp_path / "peers.json"
-    command = [sys.executable, COMPARE, "--suite", tmp_path / "suite.json", "--shapes", "1", "--rounds", "3", "--slot", "0.01",
-               "--out", out, "--library", library.path, "--gnomon-option", "budget=0.2"]
+    command = [
+        sys.executable,
+        COMPARE,
+        "--suite",
+        tmp_path / "suite.json",
+        "--shapes",
+        "1",
+        "--rounds",
+        "3",
+        "--slot",
+        "0.01",
+        "--out",
+        out,
+        "--library",
+        library.path,
+        "--gnomon-option",
+        "budget=0.2",
+    ]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads(out.read_text())
@@ -111,8 +145,22 @@ def test_a_whole_comparison_on_a_tiny_suite(tmp_path, library):
 
 
 def test_a_failing_peer_is_named_and_fails_the_run(tmp_path):
-    command = [sys.executable, COMPARE, "--shapes", "1", "--rounds", "1", "--slot", "0.01", "--out", "-", "--peers", "gnomon,torch",
-               "--library", tmp_path / "nothing.so"]
+    command = [
+        sys.executable,
+        COMPARE,
+        "--shapes",
+        "1",
+        "--rounds",
+        "1",
+        "--slot",
+        "0.01",
+        "--out",
+        "-",
+        "--peers",
+        "gnomon,torch",
+        "--library",
+        tmp_path / "nothing.so",
+    ]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "gnomon failed: FileNotFoundError" in done.stdout and "nothing.so" in done.stdout

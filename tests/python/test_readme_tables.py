@@ -7,26 +7,58 @@ import pytest
 import readme_tables
 
 PEERS = {
-    "date": "2026-01-02T03:04:05+00:00", "commit": "abc",
+    "date": "2026-01-02T03:04:05+00:00",
+    "commit": "abc",
     "machine": {"cpu": "A CPU", "family": "1", "model": "2", "cores": 2},
     "shapes": [
-        {"id": 1, "problem": "b1 s100", "peers": {
-            "gnomon": {"about": {"version": "0.1.0"}, "ms": {"median": 0.5, "low": 0.4, "high": 0.6}, "contract": {"holds": True}},
-            "ort": {"about": {"version": "9.9"}, "ms": {"median": 1.0, "low": 0.9, "high": 1.1}, "contract": {"holds": True},
-                    "ratio": {"median": 2.0, "low": 1.9, "high": 2.1}},
-            "torch": {"skipped": "memory: too little"}}},
-        {"id": 7, "problem": "b10000 s100", "skipped": "time: too little"}],
+        {
+            "id": 1,
+            "problem": "b1 s100",
+            "peers": {
+                "gnomon": {
+                    "about": {"version": "0.1.0"},
+                    "ms": {"median": 0.5, "low": 0.4, "high": 0.6},
+                    "contract": {"holds": True},
+                },
+                "ort": {
+                    "about": {"version": "9.9"},
+                    "ms": {"median": 1.0, "low": 0.9, "high": 1.1},
+                    "contract": {"holds": True},
+                    "ratio": {"median": 2.0, "low": 1.9, "high": 2.1},
+                },
+                "torch": {"skipped": "memory: too little"},
+            },
+        },
+        {"id": 7, "problem": "b10000 s100", "skipped": "time: too little"},
+    ],
     "geometric_means": {"ort": {"ratio": 2.0}},
 }
 QUARTILES = {"low": 0.001, "median": 0.002, "high": 0.003}
 BENCH = {
-    "gnomon": "0.1.0", "date": "2026-01-02T03:04:05Z", "libraries": {"oneDNN": "2.6.3"}, "notes": {"commit": "abc"}, "seconds": 12.0,
+    "gnomon": "0.1.0",
+    "date": "2026-01-02T03:04:05Z",
+    "libraries": {"oneDNN": "2.6.3"},
+    "notes": {"commit": "abc"},
+    "seconds": 12.0,
     "machine": {"cpu": "A CPU", "family": 1, "model_number": 2, "cores": 2, "isa": "AVX3"},
     "rows": [
-        {"id": "1", "problem": "b1 s100", "not_run": None, "plan": "fused_qkv=on,slices=4,graph=off", "seconds": QUARTILES,
-         "flops_per_second": 2e11, "of_bare": 0.9, "plain_seconds": QUARTILES, "speedup": QUARTILES | {"median": 2.5}, "worst": 0.01,
-         "out_of_contract": 0, "fault": "", "scratch_of_activation": 0.05},
-        {"id": "14", "problem": "b32 s100000", "not_run": "memory"}],
+        {
+            "id": "1",
+            "problem": "b1 s100",
+            "not_run": None,
+            "plan": "fused_qkv=on,slices=4,graph=off",
+            "seconds": QUARTILES,
+            "flops_per_second": 2e11,
+            "of_bare": 0.9,
+            "plain_seconds": QUARTILES,
+            "speedup": QUARTILES | {"median": 2.5},
+            "worst": 0.01,
+            "out_of_contract": 0,
+            "fault": "",
+            "scratch_of_activation": 0.05,
+        },
+        {"id": "14", "problem": "b32 s100000", "not_run": "memory"},
+    ],
     "geometric_mean_speedup": 2.5,
 }
 
@@ -72,12 +104,15 @@ def test_a_changed_figure_is_out_of_date(folder):
     assert run(folder, "--check") == 1
 
 
-@pytest.mark.parametrize("text, message", [
-    (block("box/nothing"), "expected a table of"),
-    (block("elsewhere/peers"), "measure first"),
-    ("<!-- begin: box/peers -->\nno end", "alone"),
-    ("<!-- end: box/peers -->", "alone"),
-])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (block("box/nothing"), "expected a table of"),
+        (block("elsewhere/peers"), "measure first"),
+        ("<!-- begin: box/peers -->\nno end", "alone"),
+        ("<!-- end: box/peers -->", "alone"),
+    ],
+)
 def test_a_table_that_cannot_be_made_is_an_error(folder, capsys, text, message):
     write(folder, text)
     assert run(folder) == 1

@@ -17,7 +17,7 @@ SENTENCES = [
     "Share prices dropped when borrowing became more expensive.",
     "Hi!",
     "The naïve café owner's résumé — 42 pages, naturally — wasn't read by anyone; nevertheless she got the job, "
-    "hired three cooks, repainted the façade and, within a year, had the best-known kitchen in the whole of the old town.",
+    "hired three cooks, repainted the façade and, within a year, had the best-known kitchen in the whole old town.",
 ]
 RELATED = [(0, 1), (2, 3)]
 UNRELATED = [(0, 2), (0, 3), (1, 2), (1, 3)]
@@ -63,14 +63,18 @@ def test_config_is_read_from_the_file_beside_the_weights(library, model):
     assert {"d384", "h12", "l6", "f1536", "bi", "post", "gelu", "eps=1e-12"} <= set(config)
 
 
-@pytest.mark.parametrize("sentences, length, masked", [
-    (SENTENCES, None, True),              # six lengths in one batch
-    (SENTENCES[:3], 40, True),            # every sentence padded
-    (SENTENCES[4:5], None, True),         # one sentence of four tokens, a mask that hides nothing
-    (SENTENCES[4:5], None, False),        # the same without a mask
-    (SENTENCES[5:], 64, True),
-    (SENTENCES[:2] * 8, None, True),
-], ids=["six", "padded", "short", "short-unmasked", "long", "sixteen"])
+@pytest.mark.parametrize(
+    "sentences, length, masked",
+    [
+        (SENTENCES, None, True),  # six lengths in one batch
+        (SENTENCES[:3], 40, True),  # every sentence padded
+        (SENTENCES[4:5], None, True),  # one sentence of four tokens, a mask that hides nothing
+        (SENTENCES[4:5], None, False),  # the same without a mask
+        (SENTENCES[5:], 64, True),
+        (SENTENCES[:2] * 8, None, True),
+    ],
+    ids=["six", "padded", "short", "short-unmasked", "long", "sixteen"],
+)
 def test_states_agree_with_pytorch_cold_and_warm(library, model, plan_folder, tmp_path, sentences, length, masked):
     cold, cold_stats = check(library, model, str(tmp_path), sentences, length, masked)
     warm, warm_stats = check(library, model, str(tmp_path), sentences, length, masked)
@@ -82,7 +86,7 @@ def test_states_agree_with_pytorch_cold_and_warm(library, model, plan_folder, tm
 def test_padding_never_changes_a_sentence(library, model, plan_folder):
     alone, _ = check(library, model, plan_folder, SENTENCES[:1])
     padded, _ = check(library, model, plan_folder, SENTENCES[:1], length=alone.shape[1] + 21)
-    assert contract.compare(padded[:, :alone.shape[1]], alone).holds
+    assert contract.compare(padded[:, : alone.shape[1]], alone).holds
 
 
 def test_similar_sentences_are_near_and_cosines_agree(library, model, plan_folder):

@@ -1,4 +1,4 @@
-"""BERT's uncased tokenizer: clean, lower-case, strip accents, split at spaces and punctuation, then greedy word pieces."""
+"""BERT's uncased tokenizer: lower case, no accents, words and punctuation marks, cut greedily into word pieces."""
 
 import unicodedata
 from pathlib import Path
@@ -8,13 +8,20 @@ LONGEST_WORD = 100
 
 def is_punctuation(char: str) -> bool:
     """Every ASCII symbol counts as punctuation, as in BERT's own tokenizer, whatever Unicode calls it."""
-    return (33 <= ord(char) <= 47 or 58 <= ord(char) <= 64 or 91 <= ord(char) <= 96 or 123 <= ord(char) <= 126
-            or unicodedata.category(char).startswith("P"))
+    return (
+        33 <= ord(char) <= 47
+        or 58 <= ord(char) <= 64
+        or 91 <= ord(char) <= 96
+        or 123 <= ord(char) <= 126
+        or unicodedata.category(char).startswith("P")
+    )
 
 
 def is_chinese(char: str) -> bool:
-    return any(first <= ord(char) <= last for first, last in
-               ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2FA1F), (0xF900, 0xFAFF)))
+    return any(
+        first <= ord(char) <= last
+        for first, last in ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2FA1F), (0xF900, 0xFAFF))
+    )
 
 
 def words(text: str) -> list[str]:
