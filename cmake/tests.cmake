@@ -26,3 +26,18 @@ foreach(room core plan reference cpu engine)
   endif()
 endforeach()
 gnomon_test_room(support gnomon_core)
+
+# The interface's tests see what a user sees: the shared library and the two public headers.
+if(TARGET gnomon)
+  gnomon_test_room(api gnomon)
+  target_compile_definitions(gnomon_test_api PRIVATE GNOMON_VERSION="${PROJECT_VERSION}")
+
+  # The installed package and the command line are tested from outside, with Debian's Python.
+  if(NOT GNOMON_SANITIZE)
+    foreach(suite IN ITEMS api cli)
+      add_test(NAME ${suite}.from_outside COMMAND /usr/bin/python3 -m pytest -q -p no:cacheprovider ${CMAKE_CURRENT_SOURCE_DIR}/tests/${suite})
+      set_tests_properties(${suite}.from_outside PROPERTIES TIMEOUT 600
+                           ENVIRONMENT "GNOMON_BUILD=${CMAKE_CURRENT_BINARY_DIR};GNOMON_PLAN_DIR=${CMAKE_CURRENT_BINARY_DIR}/test-plans;PYTHONDONTWRITEBYTECODE=1")
+    endforeach()
+  endif()
+endif()
