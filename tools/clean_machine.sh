@@ -124,7 +124,6 @@ else
   command_line=(sudo -u "$as_user" --preserve-env "HOME=$home" "$@")
 fi
 git clone -q --no-hardlinks "$repository" "$root$home/gnomon"
+echo "== $* (commit $(git -C "$root$home/gnomon" rev-parse --short HEAD))"
 [[ $as_user == root ]] || inside chown -R "$as_user:" "$home/gnomon"
-
-echo "== $* (commit $(git -C "$root$home/gnomon" rev-parse --short HEAD 2> /dev/null || git -C "$repository" rev-parse --short HEAD))"
 inside bash -c "cd $home/gnomon && exec \"\$@\"" inside "${command_line[@]}"
