@@ -12,6 +12,7 @@ struct EnvironmentVariable {
 inline constexpr std::array environment_variables = {
     EnvironmentVariable{"GNOMON_PLAN_DIR", "folder of stored plans"},
     EnvironmentVariable{"GNOMON_LOG", "error, warn (default), info or debug"},
+    EnvironmentVariable{"GNOMON_ISA", "sse4, avx2, avx512 or neon: forces the CPU backend's vector code"},
 };
 
 }  // namespace gnomon::cli
