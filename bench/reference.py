@@ -80,9 +80,9 @@ class Reference(nn.Module):
         self.config = config
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         if config.final_norm:
-            self.final_norm = nn.LayerNorm(config.d_model, eps=config.eps)
+            self.norm = nn.LayerNorm(config.d_model, eps=config.eps)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         for layer in self.layers:
             x = layer(x, mask)
-        return self.final_norm(x) if self.config.final_norm else x
+        return self.norm(x) if self.config.final_norm else x
