@@ -1,0 +1,45 @@
+#include "cpu/arena.hpp"
+
+#include <cstring>
+
+namespace gnomon::cpu {
+
+Arena::Claim::Claim(Arena& arena, std::size_t bytes) : arena_(arena), bytes_(bytes) {
+  std::lock_guard lock(arena.lock_);
+  if (arena.buffer_.size() < bytes) {
+    arena.buffer_ = AlignedBuffer();  // its contents mean nothing between passes: free first, then take
+    try {
+      arena.buffer_ = AlignedBuffer(bytes);
+    } catch (...) {
+      if (!arena.claims_.empty()) arena.buffer_ = AlignedBuffer(*arena.claims_.rbegin());
+      throw;
+    }
+  }
+  arena.claims_.insert(bytes);
+}
+
+Arena::Claim::~Claim() {
+  std::lock_guard lock(arena_.lock_);
+  arena_.claims_.erase(arena_.claims_.find(bytes_));
+}
+
+void Arena::trim() {
+  std::lock_guard lock(lock_);
+  const std::size_t needed = claims_.empty() ? 0 : *claims_.rbegin();
+  // A little slack is kept: taking memory anew costs a page fault for each 4 KiB.
+  if (buffer_.size() <= needed + needed / 8 + (std::size_t{1} << 20)) return;
+  buffer_ = AlignedBuffer();
+  buffer_ = AlignedBuffer(needed);
+}
+
+void Arena::poison() {
+  std::lock_guard lock(lock_);
+  if (buffer_.size() > 0) std::memset(buffer_.data(), 0xff, buffer_.size());  // all ones is a NaN in every float type
+}
+
+std::size_t Arena::size() const {
+  std::lock_guard lock(lock_);
+  return buffer_.size();
+}
+
+}  // namespace gnomon::cpu

@@ -1,0 +1,105 @@
+#include "cpu/cpu_backend.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "cpu/arena.hpp"
+#include "cpu/bare_products.hpp"
+#include "cpu/cpu_info.hpp"
+#include "cpu/plain_plan.hpp"
+#include "cpu/product.hpp"
+#include "cpu/search_space.hpp"
+#include "cpu/stack_plan.hpp"
+#include "cpu/thread_pool.hpp"
+#include "plan/host_workbench.hpp"
+#include "reference/plain_pass.hpp"
+
+#ifndef GNOMON_VERSION
+#error "GNOMON_VERSION is the build's to define"
+#endif
+
+namespace gnomon::cpu {
+namespace {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(std::shared_ptr<const Weights> weights, const Constraints& constraints)
+      : weights_(std::move(weights)),
+        threads_(constraints.threads ? std::min(*constraints.threads, available_cores()) : available_cores()) {}
+
+  Environment environment() const override {
+    const CpuInfo& cpu = cpu_info();
+    return {.device = cpu.model,
+            .facts = {{"isa", cpu.isa},
+                      {"cores", std::to_string(cpu.cores)},
+                      {"onednn", cpu.onednn_version + " " + cpu.onednn_isa},
+                      {"gnomon", GNOMON_VERSION}},
+            .notes = {}};
+  }
+
+  Candidate plain(const Problem&) const override { return to_candidate(plain_choices(threads_)); }
+  Candidate estimate(const Problem& problem, const Constraints&) const override {
+    return to_candidate(estimate_choices(problem, threads_));
+  }
+  double estimate_plain_seconds(const Problem& problem) const override { return plain_seconds(problem, threads_); }
+  std::vector<Group> groups(const Problem& problem, const Candidate& incumbent) const override {
+    return search_groups(problem, parse_choices(incumbent), threads_);
+  }
+  std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints,
+                                 const Candidate& candidate) const override {
+    return cpu::refuses(problem, constraints, candidate);
+  }
+
+  std::unique_ptr<Plan> prepare(const Problem& problem, const Candidate& candidate) override {
+    const Choices choices = parse_choices(candidate);
+    if (choices.path == Path::plain) return std::make_unique<PlainPlan>(problem, choices, weights_, packs_, arena_);
+    return std::make_unique<StackPlan>(problem, choices, weights_, packs_, arena_);
+  }
+
+  std::unique_ptr<Workbench> open_workbench(const Problem& problem, const Call& call) override {
+    return std::make_unique<HostWorkbench>(problem, call,
+                                           [this](const Call& c) { reference::forward(*weights_, c, threads_); });
+  }
+
+  std::vector<std::string> approximations(const Candidate& candidate) const override {
+    switch (parse_choices(candidate).precision) {
+      case Precision::fp32: return {};
+      case Precision::bf16_qk: return {"Q and K projections in bf16"};
+      case Precision::bf16: return {"all six projections in bf16"};
+    }
+    return {};
+  }
+  int complexity(const Candidate& candidate) const override { return cpu::complexity(parse_choices(candidate)); }
+
+  std::string bound(const Problem& problem, const Candidate& candidate, double seconds) const override {
+    const double rate = flops(problem) / seconds, peak = product_peak(parse_choices(candidate).threads);
+    const double memory = 2.0 * static_cast<double>(problem.elements() * static_cast<std::int64_t>(size_of(problem.dtype)));
+    const std::string figures = fmt::format("{:.0f} of the {:.0f} GFLOP/s that fp32 products in cache reach ({:.0f} %); "
+                                            "input and output move at {:.2f} GB/s",
+                                            rate * 1e-9, peak * 1e-9, 100 * rate / peak, memory / seconds * 1e-9);
+    if (rate >= 0.6 * peak) return "arithmetic: " + figures;
+    if (seconds < 100e-6) return "latency (calls, barriers and short products): " + figures;
+    return "memory and elementwise work between the products: " + figures;
+  }
+
+  void trim() override {
+    packs_.trim();
+    arena_.trim();
+  }
+
+ private:
+  const std::shared_ptr<const Weights> weights_;
+  const int threads_;
+  WeightPacks packs_;
+  Arena arena_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Weights> weights, const Constraints& constraints) {
+  return std::make_unique<CpuBackend>(std::move(weights), constraints);
+}
+
+}  // namespace gnomon::cpu

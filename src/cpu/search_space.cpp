@@ -1,0 +1,172 @@
+#include "cpu/search_space.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "core/error.hpp"
+#include "cpu/cpu_info.hpp"
+#include "cpu/stack_plan.hpp"
+#include "cpu/thread_pool.hpp"
+#include "reference/plain_pass.hpp"
+
+namespace gnomon::cpu {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+// A slice's activations (x, Q|K|V, and the FFN's intermediate) should fill about half of the L2.
+std::int64_t cached_sequences(const Problem& problem) {
+  const StackConfig& c = problem.config;
+  const std::int64_t l2 = std::max<std::int64_t>(cpu_info().l2_bytes, 256 << 10);
+  const std::int64_t bytes = problem.seq * (4 * c.d_model + c.d_ff) * static_cast<std::int64_t>(sizeof(float));
+  return std::max<std::int64_t>(1, l2 / 2 / std::max<std::int64_t>(1, bytes));
+}
+
+std::vector<std::vector<Choice>> one_each(const char* name, const std::vector<std::string>& values) {
+  std::vector<std::vector<Choice>> alternatives;
+  for (const std::string& value : values) alternatives.push_back({{name, value}});
+  return alternatives;
+}
+
+// 1, 2, 4, ... sequences, as long as a slice is not the whole batch and has at most 8192 rows (by then its activations
+// have left every private cache), and the whole.
+std::vector<std::string> slice_sizes(const Problem& problem) {
+  std::vector<std::string> sizes;
+  for (std::int64_t n = 1; n < problem.batch && (n == 1 || n * problem.seq <= 8192); n *= 2) sizes.push_back(std::to_string(n));
+  sizes.push_back("all");
+  return sizes;
+}
+
+std::vector<std::string> chunk_sizes(const Problem& problem) {
+  std::vector<std::string> sizes = {"all"};
+  for (std::int64_t rows = 32; rows < std::min<std::int64_t>(problem.tokens(), 2049); rows *= 2) sizes.push_back(std::to_string(rows));
+  return sizes;
+}
+
+Group path_group(const Problem& problem, int threads) {
+  Group group{.name = "path", .alternatives = {}, .reopened_by = {}};
+  for (const char* partition : {"sequence", "row", "head"}) {
+    if (problem.batch == 1 && std::string_view(partition) == "sequence" && threads > 1) continue;  // as "row" on one thread
+    std::vector<Choice> choices = {{"partition", partition}, {"graph", "on"}, {"threads", std::to_string(threads)}};
+    // A team shares a slice, so its slices are larger than those of single workers.
+    if (std::string_view(partition) != "sequence") choices.push_back({"slices", "all"});
+    group.alternatives.push_back(std::move(choices));
+  }
+  group.alternatives.push_back({{"partition", "row"}, {"graph", "off"}, {"threads", std::to_string(threads)}, {"slices", "all"}});
+  for (int fewer = threads / 2; fewer >= 1; fewer /= 2) group.alternatives.push_back({{"threads", std::to_string(fewer)}});
+  return group;
+}
+
+Group operator_group(const Problem& problem) {
+  Group group{.name = "operators", .alternatives = {}, .reopened_by = {}};
+  for (const char* name : {"gemm_gelu", "fused_qkv", "fused_norm"}) group.alternatives.push_back({{name, "off"}});
+  if (problem.mask) group.alternatives.push_back({{"mask_elision", "off"}});
+  if (problem.config.causal) group.alternatives.push_back({{"causal_skip", "off"}});
+  group.alternatives.push_back({{"fused_attention", "off"}, {"causal_skip", "off"}, {"mask_elision", "off"}});
+  return group;
+}
+
+std::int64_t scratch_bytes(const Problem& problem, const Choices& c) {
+  const std::int64_t floats = c.path == Path::plain
+                                  ? reference::PlainPass::scratch_floats(problem.config, problem.batch, problem.seq, problem.seq, c.threads)
+                                  : make_stack_layout(problem, c).total_floats;
+  return floats * static_cast<std::int64_t>(sizeof(float));
+}
+
+// Combinations that mean nothing here, each with its reason.
+std::optional<std::string> contradiction(const Choices& c) {
+  if (c.path == Path::plain) {
+    const Choices p = plain_choices(c.threads);
+    const bool all_off = to_candidate(c) == to_candidate(p);
+    if (!all_off) return "the plain path has every switch off, partition=row, slices=all, chunk=all and precision=fp32";
+    return {};
+  }
+  if (c.partition == Partition::sequence && !c.graph) {
+    return "partition=sequence runs whole slices inside one parallel region: graph=off needs partition=row or head";
+  }
+  if (!c.fused_attention && c.causal_skip) return "causal_skip skips tiles of fused_attention, which is off";
+  if (!c.fused_attention && c.mask_elision) return "mask_elision drops keys from fused_attention, which is off";
+  return {};
+}
+
+}  // namespace
+
+Choices estimate_choices(const Problem& problem, int threads) {
+  Choices c;
+  c.threads = threads;
+  c.causal_skip = problem.config.causal;
+  const std::int64_t cached = cached_sequences(problem);
+  if (problem.batch >= threads) {
+    c.partition = Partition::sequence;
+    c.slices = std::min(cached, std::max<std::int64_t>(1, problem.batch / threads));
+  } else {
+    c.partition = threads > 1 ? Partition::row : Partition::sequence;
+    c.slices = 0;
+  }
+  if (c.slices == problem.batch) c.slices = 0;
+  const std::int64_t slice_rows = (c.slices == 0 ? problem.batch : c.slices) * problem.seq;
+  c.chunk = slice_rows > 512 ? 256 : 0;
+  return c;
+}
+
+// Products at 60 GFLOP/s a core and 12 passes over the scores and 40 over the activation at 10 GB/s: between an old
+// AVX2 core and a new AVX-512 one.
+double plain_seconds(const Problem& problem, int threads) {
+  const StackConfig& c = problem.config;
+  Problem full = problem;
+  full.config.causal = false;  // the plain path computes the masked half too
+  const double layers = static_cast<double>(c.layers);
+  const double scores = static_cast<double>(problem.batch * c.n_heads) * static_cast<double>(problem.seq) * static_cast<double>(problem.seq);
+  const double bytes = layers * sizeof(float) * (12 * scores + 40 * static_cast<double>(problem.elements()));
+  return flops(full) / (60e9 * threads) + bytes / 10e9;
+}
+
+std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, int threads) {
+  std::vector<Group> groups;
+  groups.push_back(path_group(problem, threads));
+  groups.push_back({.name = "slices", .alternatives = one_each("slices", slice_sizes(problem)), .reopened_by = {"chunk", "operators"}});
+  groups.push_back({.name = "chunk", .alternatives = one_each("chunk", chunk_sizes(problem)), .reopened_by = {"operators"}});
+  groups.push_back(operator_group(problem));
+  groups.push_back({.name = "precision", .alternatives = one_each("precision", {"bf16_qk", "bf16"}), .reopened_by = {}});
+  static_cast<void>(incumbent);
+  return groups;
+}
+
+std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints, const Candidate& candidate) {
+  Choices c;
+  try {
+    c = parse_choices(candidate);
+  } catch (const Error& error) {
+    return Refusal{error.what()};
+  }
+  if (const auto reason = contradiction(c)) return Refusal{*reason};
+  const int most = std::min(constraints.threads.value_or(available_cores()), available_cores());
+  if (c.threads > most) return Refusal{fmt::format("threads={}: at most {} here", c.threads, most)};
+  if (c.causal_skip && !problem.config.causal) return Refusal{"causal_skip: the stack is bidirectional"};
+  if (c.precision != Precision::fp32) {
+    if (constraints.fp32_only) return Refusal{"fp32_only is demanded"};
+    if (!cpu_info().bf16) return Refusal{"precision: this CPU has no bf16 products (avx512_bf16)"};
+  }
+  const std::int64_t scratch = scratch_bytes(problem, c);
+  if (constraints.memory_limit && scratch > *constraints.memory_limit) {
+    return Refusal{fmt::format("needs {:.1f} MiB of scratch, memory_limit is {:.1f} MiB", static_cast<double>(scratch) / kMiB,
+                               static_cast<double>(*constraints.memory_limit) / kMiB)};
+  }
+  if (const std::int64_t available = available_memory_bytes(); scratch > available) {
+    return Refusal{fmt::format("needs {:.1f} MiB of scratch, {:.1f} MiB are available", static_cast<double>(scratch) / kMiB,
+                               static_cast<double>(available) / kMiB)};
+  }
+  return {};
+}
+
+int complexity(const Choices& c) {
+  int parts = 0;
+  for (const bool on : {c.fused_attention, c.causal_skip, c.mask_elision, c.fused_qkv, c.fused_norm, c.gemm_gelu, c.graph}) parts += on;
+  parts += (c.slices != 0) + (c.chunk != 0) + (c.path == Path::stack);
+  parts += c.partition == Partition::sequence ? 0 : 1;
+  return parts + (c.precision == Precision::fp32 ? 0 : c.precision == Precision::bf16_qk ? 100 : 200);
+}
+
+}  // namespace gnomon::cpu

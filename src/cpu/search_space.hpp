@@ -1,0 +1,19 @@
+// Which candidates the CPU has for a problem, what it refuses, and the cost model. All of it arithmetic on plain structs.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/problem.hpp"
+#include "cpu/choices.hpp"
+#include "plan/candidate.hpp"
+
+namespace gnomon::cpu {
+
+Choices estimate_choices(const Problem& problem, int threads);
+double plain_seconds(const Problem& problem, int threads);
+std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, int threads);
+std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints, const Candidate& candidate);
+int complexity(const Choices& choices);
+
+}  // namespace gnomon::cpu

@@ -1,0 +1,53 @@
+// The process's worker threads. Libraries are called single-threaded from them; no other threads of ours exist on the CPU.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <type_traits>
+
+namespace gnomon::cpu {
+
+// How many threads this process may use: its CPU affinity, which containers and taskset narrow.
+int available_cores();
+
+class ThreadPool {
+ public:
+  // One pool for the process: two engines never run more threads than there are cores. After fork() the child gets its own.
+  static ThreadPool& shared();
+
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // Runs fn(worker) on `workers` threads, worker in [0, workers); the caller is worker 0. Returns when all are done.
+  // One region at a time: other callers wait. An exception of any worker is rethrown here (the first one).
+  // The calling thread's OpenMP setting is 1 thread inside, and restored.
+  template <class F>
+  void run(int workers, F&& fn) {
+    run_erased(workers, [](void* f, int worker) { (*static_cast<std::remove_reference_t<F>*>(f))(worker); }, &fn);
+  }
+
+ private:
+  ThreadPool();
+  using Invoke = void (*)(void* function, int worker);
+  void run_erased(int workers, Invoke invoke, void* function);
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// A barrier for the threads of one region: spins briefly, then yields (a core may be shared with other programs).
+class SpinBarrier {
+ public:
+  explicit SpinBarrier(int parties) : parties_(parties) {}
+  void wait();   // throws when the barrier was broken
+  void abort();  // a party failed and will not come: the others must not wait for it
+
+ private:
+  const int parties_;
+  alignas(64) std::atomic<int> arrived_{0};
+  std::atomic<bool> broken_{false};
+  alignas(64) std::atomic<int> generation_{0};  // a line of its own: the waiting threads read it
+};
+
+}  // namespace gnomon::cpu

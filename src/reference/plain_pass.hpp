@@ -1,0 +1,67 @@
+// The reference: the plain forward pass, operator by operator over library products in fp32, each a pass of its own over
+// memory. It is the baseline that plans are timed against, and the oracle that they are judged by.
+//
+// The defects it keeps on purpose are numbered in docs/architecture.md. Where it is kinder than PyTorch eager: no copies for
+// the transposes around attention, buffers are reused between operators, and the GELU works in place.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/tensor.hpp"
+#include "core/weights.hpp"
+#include "cpu/product.hpp"
+#include "cpu/team.hpp"
+#include "reference/plain_attention.hpp"
+
+namespace gnomon::reference {
+
+class PlainPass {
+ public:
+  // A pass over `batch` sequences of `seq` tokens. `query_block` = seq stores the scores of all heads, as eager does; less
+  // computes that many query rows at a time and keeps only their scores.
+  PlainPass(const Weights& weights, cpu::WeightPacks& packs, std::int64_t batch, std::int64_t seq, std::int64_t query_block,
+            int workers);
+
+  std::int64_t scratch_floats() const { return scratch_floats_; }
+  static std::int64_t scratch_floats(const StackConfig& config, std::int64_t batch, std::int64_t seq, std::int64_t query_block,
+                                     int workers);
+
+  // call's input has `batch` sequences; `scratch` holds scratch_floats() floats on a cache line.
+  void run(const Call& call, float* scratch);
+
+ private:
+  struct Buffers;
+  struct Layer {
+    const LayerWeights* weights;
+    std::vector<cpu::Product> q, k, v, out, fc1, fc2;  // one for each distinct number of rows
+  };
+
+  void layer(const Layer& layer, const Call& call, const Buffers& b, const float* x, float* y);
+  void attention(const Call& call, const Buffers& b);
+  void attend_stored(const Call& call, const Buffers& b);
+  void attend_blocked(const Call& call, const Buffers& b);
+  void linear(const std::vector<cpu::Product>& by_rows, const float* x, std::int64_t ldx, float* y, std::int64_t ldy);
+  void norm(const NormWeights& norm, const float* x, float* y);
+  void add(const float* a, const float* b, float* y);
+  void activate(float* x);
+  template <class F>  // f(worker, first row, rows)
+  void each_row_block(F&& f);
+  HeadViews head(const Buffers& b, std::int64_t unit, std::int64_t q0) const;
+  KeyMask key_mask(const Call& call, std::int64_t unit) const;
+
+  const Weights& weights_;
+  const StackConfig& config_;
+  std::int64_t batch_, seq_, query_block_, rows_, rows_per_block_;
+  int workers_;
+  std::int64_t scratch_floats_;
+  std::vector<Layer> layers_;
+  std::vector<PlainAttention> attention_;  // whole blocks, then the remainder if there is one
+};
+
+// The oracle: the reference's answer to `call`, computed a few sequences and query rows at a time so that it needs little
+// memory at any size.
+void forward(const Weights& weights, const Call& call, int workers);
+
+}  // namespace gnomon::reference
