@@ -1,12 +1,11 @@
 // One engine shared by threads that bring batches of many lengths, as a server's workers do.
 // A length that was never met is planned once; lengths near a planned one borrow its choices.
 #include <cstdlib>
+#include <gnomon/gnomon.hpp>
 #include <iostream>
 #include <mutex>
 #include <thread>
 #include <vector>
-
-#include <gnomon/gnomon.hpp>
 
 namespace {
 

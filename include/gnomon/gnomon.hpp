@@ -55,11 +55,7 @@ struct BasicTensorRef {
       : BasicTensorRef(address, type, sizes, {sizes[1] * sizes[2], sizes[2], 1}) {}
   BasicTensorRef(Void* address, DType type, std::array<std::int64_t, 3> sizes, std::array<std::int64_t, 3> steps)
       : data(address), dtype(type), shape(sizes), strides(steps) {}
-  operator BasicTensorRef<const void>() const
-    requires(!std::is_const_v<Void>)
-  {
-    return {data, dtype, shape, strides};
-  }
+  operator BasicTensorRef<const void>() const requires(!std::is_const_v<Void>) { return {data, dtype, shape, strides}; }
 };
 using TensorRef = BasicTensorRef<void>;
 using ConstTensorRef = BasicTensorRef<const void>;
@@ -233,7 +229,8 @@ class Engine {
   gnomon_engine* get() const { return handle_.get(); }
 
  private:
-  using Function = gnomon_status (*)(gnomon_engine*, const gnomon_tensor*, const gnomon_mask*, const gnomon_tensor*, void*);
+  using Function = gnomon_status (*)(gnomon_engine*, const gnomon_tensor*, const gnomon_mask*, const gnomon_tensor*,
+                                     void*);
 
   void on_call(Function function, const ConstTensorRef& input, const TensorRef& output,
                const std::optional<MaskRef>& mask, void* stream) {

@@ -1,7 +1,6 @@
 // gnomon_options_*, gnomon_engine_*, gnomon_forward and what an engine tells: see include/gnomon/gnomon.h.
 #include <algorithm>
 #include <array>
-
 #include <nlohmann/json.hpp>
 
 #include "api/handles.hpp"

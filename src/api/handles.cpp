@@ -34,11 +34,16 @@ DType dtype_of(const gnomon_dtype& dtype, const char* argument) {
   int raw = 0;
   std::memcpy(&raw, &dtype, sizeof raw);
   switch (raw) {
-    case GNOMON_F32: return DType::f32;
-    case GNOMON_F16: return DType::f16;
-    case GNOMON_BF16: return DType::bf16;
-    case GNOMON_F64: return DType::f64;
-    default: throw_caller("`{}` is {}; a gnomon_dtype is 0 (f32), 1 (f16), 2 (bf16) or 3 (f64)", argument, raw);
+    case GNOMON_F32:
+      return DType::f32;
+    case GNOMON_F16:
+      return DType::f16;
+    case GNOMON_BF16:
+      return DType::bf16;
+    case GNOMON_F64:
+      return DType::f64;
+    default:
+      throw_caller("`{}` is {}; a gnomon_dtype is 0 (f32), 1 (f16), 2 (bf16) or 3 (f64)", argument, raw);
   }
 }
 

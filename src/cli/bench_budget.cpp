@@ -1,9 +1,9 @@
 #include "cli/bench_budget.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
-
-#include <fmt/format.h>
 
 namespace gnomon::cli {
 namespace {
@@ -21,13 +21,15 @@ double least_seconds(double plain_seconds) { return least_passes * plain_seconds
 BenchBudget::BenchBudget(double total, std::vector<double> plain_seconds)
     : total_(total), plain_seconds_(std::move(plain_seconds)), order_(plain_seconds_.size()) {
   std::iota(order_.begin(), order_.end(), std::size_t{0});
-  std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return plain_seconds_[a] < plain_seconds_[b]; });
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](std::size_t a, std::size_t b) { return plain_seconds_[a] < plain_seconds_[b]; });
 }
 
 RowBudget BenchBudget::share(std::size_t place, double left, std::string& reason) const {
   const double least = least_seconds(plain_seconds_[order_[place]]);
   if (least > left) {
-    reason = fmt::format("time: needs about {:.0f} s, {:.0f} s of the budget of {:.0f} s are left", least, std::max(left, 0.0), total_);
+    reason = fmt::format("time: needs about {:.0f} s, {:.0f} s of the budget of {:.0f} s are left", least,
+                         std::max(left, 0.0), total_);
     return {};
   }
   double spare = left;
@@ -39,7 +41,8 @@ RowBudget BenchBudget::share(std::size_t place, double left, std::string& reason
     ++rows;
   }
   const double share = least + spare / static_cast<double>(rows);
-  return {planning_part * share, std::min(pairs_part * share, longest_pairs), std::min(bare_part * share, longest_bare)};
+  return {planning_part * share, std::min(pairs_part * share, longest_pairs),
+          std::min(bare_part * share, longest_bare)};
 }
 
 }  // namespace gnomon::cli

@@ -1,14 +1,14 @@
 #include "cli/bench_report.hpp"
 
+#include <fmt/chrono.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <ctime>
 
-#include <fmt/chrono.h>
-
-#include "cli/memory.hpp"
 #include "cli/table.hpp"
+#include "core/memory.hpp"
 #include "cpu/cpu_info.hpp"
 
 namespace gnomon::cli {
@@ -71,13 +71,18 @@ std::string legend(const BenchReport& report) {
   std::string text;
   const std::vector<double> values = speedups(report);
   if (!values.empty()) {
-    text += fmt::format("Geometric mean of {} speed-ups over the reference path: {:.2f}\n", values.size(), geometric_mean(values));
+    text += fmt::format("Geometric mean of {} speed-ups over the reference path: {:.2f}\n", values.size(),
+                        geometric_mean(values));
   }
   return text + fmt::format(
-                    "ms: median and quartiles of the whole call. bare: of the rate of oneDNN's bare fp32 products of the same sizes.\n"
-                    "plain, x: the reference path timed in pairs with the plan, and the median of the ratios. worst: of the contract's\n"
-                    "limit; out: elements out of contract. scratch: beyond input, output and weights, and as share of the activation.\n"
-                    "host us: what the engine adds to its plan, ± half of the 95 % interval. {:.0f} s of a budget of {:.0f} s.\n",
+                    "ms: median and quartiles of the whole call. bare: of the rate of oneDNN's bare fp32 products of "
+                    "the same sizes.\n"
+                    "plain, x: the reference path timed in pairs with the plan, and the median of the ratios. worst: "
+                    "of the contract's\n"
+                    "limit; out: elements out of contract. scratch: beyond input, output and weights, and as share of "
+                    "the activation.\n"
+                    "host us: what the engine adds to its plan, ± half of the 95 % interval. {:.0f} s of a budget of "
+                    "{:.0f} s.\n",
                     report.seconds, report.budget_seconds);
 }
 
@@ -119,13 +124,26 @@ Json json_of(const BenchRow& row, const RowResult& result) {
   return json;
 }
 
-std::string csv_cell(const Json& value) { return value.is_null() ? "" : value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string csv_cell(const Json& value) {
+  return value.is_null() ? "" : value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 }  // namespace
 
 std::string bench_table(const BenchReport& report) {
-  Table table({{"id", false}, {"ms"}, {"quartiles"}, {"GFLOP/s"}, {"bare"}, {"plain ms"}, {"x"}, {"worst"}, {"out"}, {"scratch MiB"},
-               {"share"}, {"planning s"}, {"host us"}});
+  Table table({{"id", false},
+               {"ms"},
+               {"quartiles"},
+               {"GFLOP/s"},
+               {"bare"},
+               {"plain ms"},
+               {"x"},
+               {"worst"},
+               {"out"},
+               {"scratch MiB"},
+               {"share"},
+               {"planning s"},
+               {"host us"}});
   std::string plans;
   for (std::size_t i = 0; i < report.rows.size(); ++i) {
     const BenchRow& row = report.rows[i];
@@ -137,7 +155,8 @@ std::string bench_table(const BenchReport& report) {
     }
     table.add(cells(row, result));
     plans += fmt::format("{:<8}   {}\n", "", plan_summary(result));
-    if (!result.approximations.empty()) plans += fmt::format("{:<8}   approximate: {}\n", "", fmt::join(result.approximations, ", "));
+    if (!result.approximations.empty())
+      plans += fmt::format("{:<8}   approximate: {}\n", "", fmt::join(result.approximations, ", "));
     if (!result.no_plain.empty()) plans += fmt::format("{:<8}   reference path not timed: {}\n", "", result.no_plain);
     if (!result.verdict.fault.empty()) plans += fmt::format("{:<8}   FAILED: {}\n", "", result.verdict.fault);
   }
@@ -149,7 +168,11 @@ nlohmann::ordered_json bench_json(const BenchReport& report) {
   Json json = {{"gnomon", GNOMON_VERSION},
                {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
                {"machine",
-                {{"cpu", cpu.model}, {"family", cpu.family}, {"model_number", cpu.model_number}, {"cores", cpu.cores}, {"isa", cpu.isa},
+                {{"cpu", cpu.model},
+                 {"family", cpu.family},
+                 {"model_number", cpu.model_number},
+                 {"cores", cpu.cores},
+                 {"isa", cpu.isa},
                  {"memory_available_bytes", available_memory().bytes}}},
                {"libraries", {{"oneDNN", cpu.onednn_version}, {"Highway", cpu.highway_version}}},
                {"budget_seconds", report.budget_seconds},
@@ -157,7 +180,8 @@ nlohmann::ordered_json bench_json(const BenchReport& report) {
   json["notes"] = Json::object();
   for (const auto& [name, value] : report.notes) json["notes"][name] = value;
   json["rows"] = Json::array();
-  for (std::size_t i = 0; i < report.rows.size(); ++i) json["rows"].push_back(json_of(report.rows[i], report.results[i]));
+  for (std::size_t i = 0; i < report.rows.size(); ++i)
+    json["rows"].push_back(json_of(report.rows[i], report.results[i]));
   const std::vector<double> values = speedups(report);
   json["geometric_mean_speedup"] = values.empty() ? Json() : Json(geometric_mean(values));
   return json;

@@ -1,11 +1,10 @@
 // What a bench found, as a table for people, JSON for tools, CSV for spreadsheets.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "cli/bench_rows.hpp"
 

@@ -37,8 +37,10 @@ std::vector<BenchRow> suite_rows(const std::string& text, const std::string& sou
     }
     return rows;
   } catch (const nlohmann::json::exception& error) {
-    throw_caller("{} is no suite file (\"shapes\": [{{\"id\", \"B\", \"S\", \"d_model\", \"n_heads\", \"n_layers\", \"d_ff\"}}]): {}",
-                 source, error.what());
+    throw_caller(
+        "{} is no suite file (\"shapes\": [{{\"id\", \"B\", \"S\", \"d_model\", \"n_heads\", \"n_layers\", "
+        "\"d_ff\"}}]): {}",
+        source, error.what());
   }
 }
 
@@ -54,7 +56,9 @@ BenchRow model_row(const std::string& argument, const std::string& shape) {
   return row;
 }
 
-double flops_per_second(const BenchRow& row, const RowResult& result) { return flops(row.problem) / result.plan.median; }
+double flops_per_second(const BenchRow& row, const RowResult& result) {
+  return flops(row.problem) / result.plan.median;
+}
 
 double activation_bytes(const Problem& problem) {
   return static_cast<double>(problem.elements()) * static_cast<double>(size_of(problem.dtype));

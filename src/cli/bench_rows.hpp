@@ -28,14 +28,14 @@ struct RowResult {
   bool from_store = false;
   double planning_seconds = 0;  // in this run
 
-  Quartiles plan;               // seconds of Engine::forward
+  Quartiles plan;  // seconds of Engine::forward
   int samples = 0;
   std::optional<Quartiles> plain;
-  std::string no_plain;         // why the reference path was not timed
-  Interval speedup;             // over the reference path, pair by pair
+  std::string no_plain;              // why the reference path was not timed
+  Interval speedup;                  // over the reference path, pair by pair
   std::optional<Interval> overhead;  // Engine::forward less Plan::run, seconds, pair by pair
 
-  double bare_flops = 0;        // per second, of the bare products; 0: not measured
+  double bare_flops = 0;  // per second, of the bare products; 0: not measured
   Verdict verdict;
   std::int64_t scratch_bytes = 0, packed_bytes = 0;
 };

@@ -1,8 +1,8 @@
 // `gnomon completion SHELL`: a script made from the very options the program parses.
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "cli/session.hpp"
 
@@ -30,7 +30,8 @@ void collect(const CLI::App& command, const std::string& path, std::vector<Comma
     }
   }
   all.push_back(std::move(entry));
-  for (const CLI::App* sub : subcommands) collect(*sub, path.empty() ? sub->get_name() : path + " " + sub->get_name(), all);
+  for (const CLI::App* sub : subcommands)
+    collect(*sub, path.empty() ? sub->get_name() : path + " " + sub->get_name(), all);
 }
 
 std::string joined(const std::vector<Word>& words) {
@@ -77,10 +78,11 @@ complete -o default -F _gnomon gnomon
 }
 
 std::string zsh_script(const std::vector<CommandWords>& commands) {
-  std::string script = "#compdef gnomon\n_gnomon() {\n  local -a words_here\n  local path_here=\"\"\n"
-                       "  ((CURRENT > 2)) && path_here=\"${words[2]}\"\n"
-                       "  ((CURRENT > 3)) && [[ \"${words[2]}\" == plans ]] && path_here+=\" ${words[3]}\"\n"
-                       "  case \"$path_here\" in\n";
+  std::string script =
+      "#compdef gnomon\n_gnomon() {\n  local -a words_here\n  local path_here=\"\"\n"
+      "  ((CURRENT > 2)) && path_here=\"${words[2]}\"\n"
+      "  ((CURRENT > 3)) && [[ \"${words[2]}\" == plans ]] && path_here+=\" ${words[3]}\"\n"
+      "  case \"$path_here\" in\n";
   for (const CommandWords& command : commands) {
     script += fmt::format("    '{}') words_here=(", command.path);
     for (const Word& word : command.words) {
@@ -90,8 +92,9 @@ std::string zsh_script(const std::vector<CommandWords>& commands) {
     }
     script += ") ;;\n";
   }
-  return script + "  esac\n  _describe 'gnomon' words_here || _files\n}\n"
-                  "if [[ \"${funcstack[1]}\" == _gnomon ]]; then _gnomon \"$@\"; else compdef _gnomon gnomon; fi\n";
+  return script +
+         "  esac\n  _describe 'gnomon' words_here || _files\n}\n"
+         "if [[ \"${funcstack[1]}\" == _gnomon ]]; then _gnomon \"$@\"; else compdef _gnomon gnomon; fi\n";
 }
 
 std::string fish_script(const std::vector<CommandWords>& commands) {
@@ -114,7 +117,9 @@ std::string fish_script(const std::vector<CommandWords>& commands) {
 
 void add_completion(CLI::App& app, Session&) {
   CLI::App* command = app.add_subcommand("completion", "Print a completion script for a shell");
-  command->footer("\nExamples:\n  source <(gnomon completion bash)\n  gnomon completion fish > ~/.config/fish/completions/gnomon.fish");
+  command->footer(
+      "\nExamples:\n  source <(gnomon completion bash)\n  gnomon completion fish > "
+      "~/.config/fish/completions/gnomon.fish");
   auto shell = std::make_shared<std::string>();
   command->add_option("SHELL", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command->callback([&app, shell] {

@@ -21,19 +21,21 @@ constexpr std::array flags = {
     Flag{"--device", "device", nullptr, "cpu (default) or cuda:N"},
     Flag{"--effort", "effort", nullptr, "estimate | measure (default) | exhaustive | stored"},
     Flag{"--plan-budget", "budget", nullptr, "Seconds of planning for one problem (default 10)"},
-    Flag{"--plan-dir", "plan_dir", nullptr, "Folder of stored plans; '' keeps them in memory (default $GNOMON_PLAN_DIR or the user's cache)"},
+    Flag{"--plan-dir", "plan_dir", nullptr,
+         "Folder of stored plans; '' keeps them in memory (default $GNOMON_PLAN_DIR or the user's cache)"},
     Flag{"--threads", "threads", nullptr, "Use at most so many threads"},
     Flag{"--memory-limit", "memory_limit", nullptr, "Scratch memory a plan may use, as 512MiB"},
     Flag{"--force", "force", nullptr, "Only candidates with these choices: fused_qkv=off,slices=4"},
     Flag{"--fp32-only", "fp32_only", "on", "No bf16, fp16 or tf32"},
     Flag{"--exact-activation", "exact_activation", "on", "No tanh-GELU in place of erf-GELU"},
-    Flag{"--range-check", "range_check", nullptr, "device (default) | off: what a reduced-precision plan does with unseen ranges"},
+    Flag{"--range-check", "range_check", nullptr,
+         "device (default) | off: what a reduced-precision plan does with unseen ranges"},
 };
 
 const std::vector<std::string>& grammar_words() {
-  static const std::vector<std::string> words = {"causal", "bi",   "post", "pre",    "gelu",   "gelu_tanh", "relu",
-                                                 "f32",    "f16",  "bf16", "mask",   "nobias", "finalnorm", "inplace",
-                                                 "eps",    "abs",  "rel",  "@cpu",   "headroom"};
+  static const std::vector<std::string> words = {"causal", "bi",  "post", "pre",  "gelu",    "gelu_tanh", "relu",
+                                                 "f32",    "f16", "bf16", "mask", "nobias",  "finalnorm", "inplace",
+                                                 "eps",    "abs", "rel",  "@cpu", "headroom"};
   return words;
 }
 
@@ -45,7 +47,8 @@ EngineFlags::EngineFlags(CLI::App& command) {
     CLI::Option* added =
         flag.value == nullptr
             ? command.add_option_function<std::string>(
-                  flag.spelling, [this, option](const std::string& value) { given_.emplace_back(option, value); }, flag.help)
+                  flag.spelling, [this, option](const std::string& value) { given_.emplace_back(option, value); },
+                  flag.help)
             : command.add_flag_callback(
                   flag.spelling, [this, option, value = flag.value] { given_.emplace_back(option, value); }, flag.help);
     added->group("Engine");

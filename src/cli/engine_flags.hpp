@@ -1,11 +1,11 @@
-// The options of an engine as command-line options. Values go to EngineOptions::set as they are: its checks are the only ones.
+// The options of an engine as command-line options. Values go to EngineOptions::set as they are: its checks are the
+// only ones.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include "engine/engine.hpp"
 

@@ -1,6 +1,5 @@
 // `gnomon explain PROBLEM`: every candidate with its time, error, verdict and reason.
 #include <memory>
-
 #include <nlohmann/json.hpp>
 
 #include "cli/engine_flags.hpp"
@@ -53,15 +52,17 @@ void run(const Arguments& arguments, const Session& session) {
 }  // namespace
 
 void add_explain(CLI::App& app, Session& session) {
-  CLI::App* command = app.add_subcommand("explain", "Show why a problem's plan is what it is; plan it if it is unknown");
+  CLI::App* command =
+      app.add_subcommand("explain", "Show why a problem's plan is what it is; plan it if it is unknown");
   auto arguments = std::make_shared<Arguments>(*command);
   command->add_option("PROBLEM", arguments->words, "The problem, as \"b64 s100 d128\"")->required();
   command->add_option("--weights", arguments->weights, "Plan with these weights (safetensors) instead of random ones");
   command->add_option("--seed", arguments->seed, "Seed of random weights and input (default 1)");
   command->add_flag("--stored", arguments->stored, "Do not plan: show what is stored, or fail");
   add_json_flag(*command, session);
-  command->footer("\nExamples:\n  gnomon explain \"b64 s100\"\n  gnomon explain b1 s100 d256 f1024 bi mask --json\n"
-                  "  gnomon explain \"b64 s100\" --force slices=1 --plan-dir ''");
+  command->footer(
+      "\nExamples:\n  gnomon explain \"b64 s100\"\n  gnomon explain b1 s100 d256 f1024 bi mask --json\n"
+      "  gnomon explain \"b64 s100\" --force slices=1 --plan-dir ''");
   command->callback([arguments, &session] { run(*arguments, session); });
 }
 

@@ -1,13 +1,13 @@
 // `gnomon info`: the machine, the libraries, the caches and the variables that Gnomon obeys.
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <filesystem>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/environment_variables.hpp"
-#include "cli/memory.hpp"
 #include "cli/session.hpp"
+#include "core/memory.hpp"
 #include "cpu/cpu_info.hpp"
 #include "plan/plan_store.hpp"
 
@@ -63,9 +63,9 @@ std::string text_of(const Json& value) {
 void print_text(const Json& info) {
   const Json& cpu = info["cpu"];
   fmt::print("gnomon     {}\n", text_of(info["gnomon"]));
-  fmt::print("device     cpu: {} (family {} model {}), {} cores, {}\n", text_of(cpu["model"]), text_of(cpu["family"]),
-             text_of(cpu["model_number"]), text_of(cpu["cores"]), text_of(cpu["isa"]));
-  fmt::print("caches     L2 {}, L3 {}\n", format_bytes(cpu["l2_bytes"].get<double>()), format_bytes(cpu["l3_bytes"].get<double>()));
+  fmt::print("device     cpu: {}, {} cores, {}\n", text_of(cpu["model"]), text_of(cpu["cores"]), text_of(cpu["isa"]));
+  fmt::print("caches     L2 {}, L3 {}\n", format_bytes(cpu["l2_bytes"].get<double>()),
+             format_bytes(cpu["l3_bytes"].get<double>()));
   fmt::print("memory     {} available (by {})\n", format_bytes(info["memory"]["available_bytes"].get<double>()),
              text_of(info["memory"]["limited_by"]));
   std::string libraries;

@@ -1,8 +1,8 @@
 // The command line `gnomon`: one file per command.
+#include <fmt/format.h>
+
 #include <exception>
 #include <new>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/session.hpp"
@@ -34,9 +34,12 @@ files, libraries); 4 a bug in Gnomon.)";
 
 const char* kind_name(int code) {
   switch (code) {
-    case exit_caller: return "caller";
-    case exit_environment: return "environment";
-    default: return "internal";
+    case exit_caller:
+      return "caller";
+    case exit_environment:
+      return "environment";
+    default:
+      return "internal";
   }
 }
 

@@ -70,8 +70,9 @@ Interval paired(const Pairs& pairs, Operation operation) {
 }
 
 std::shared_ptr<const Weights> load(const BenchRow& row) {
-  return std::make_shared<const Weights>(row.weights.empty() ? Weights::random(row.problem.config, seed)
-                                                             : Weights::from_safetensors(row.weights, row.problem.config));
+  return std::make_shared<const Weights>(row.weights.empty()
+                                             ? Weights::random(row.problem.config, seed)
+                                             : Weights::from_safetensors(row.weights, row.problem.config));
 }
 
 // The reference path, or null and why it cannot run here.
@@ -111,7 +112,8 @@ void time_row(Meter& meter, Plan& forward, Plan* plain, double seconds, RowResul
   const Pairs pairs = interleave(meter, forward, *plain, most_pairs, seconds);
   result.plan = quartiles(pairs.first);
   result.plain = quartiles(pairs.second);
-  result.speedup = paired(pairs, [](double plan_seconds, double plain_seconds) { return plain_seconds / plan_seconds; });
+  result.speedup =
+      paired(pairs, [](double plan_seconds, double plain_seconds) { return plain_seconds / plan_seconds; });
   result.samples = static_cast<int>(pairs.first.size());
 }
 
@@ -124,7 +126,7 @@ void time_overhead(Meter& meter, Plan& forward, Plan& bound, RowResult& result) 
 }  // namespace
 
 double least_bytes(const BenchRow& row) {
-  constexpr double activations = 4;  // input, output, reference answer, guarded scratch output
+  constexpr double activations = 4;        // input, output, reference answer, guarded scratch output
   constexpr double copies_of_weights = 3;  // as loaded; packed by the engine; packed for the reference path
   const StackConfig& config = row.problem.config;
   const double d = static_cast<double>(config.d_model), f = static_cast<double>(config.d_ff);

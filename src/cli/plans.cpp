@@ -3,7 +3,6 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
-
 #include <nlohmann/json.hpp>
 
 #include "cli/engine_flags.hpp"
@@ -61,7 +60,8 @@ void show(const Arguments& arguments, const Session& session) {
   PlanStore store = open_store(arguments);
   const std::optional<PlanRecord> record = store.find(problem, arguments.engine.options().constraints);
   if (!record) {
-    throw_caller("no plan is stored for `{}` in {}; `gnomon plans list` shows what is", to_string(problem), store.file().string());
+    throw_caller("no plan is stored for `{}` in {}; `gnomon plans list` shows what is", to_string(problem),
+                 store.file().string());
   }
   fmt::print("{}", session.json ? nlohmann::json(*record).dump(2) + "\n" : explain_text(*record));
 }
@@ -110,8 +110,9 @@ void forget(const Arguments& arguments, const Session& session) {
 void add_plans(CLI::App& app, Session& session) {
   CLI::App* command = app.add_subcommand("plans", "List, show, export, import and forget stored plans");
   command->require_subcommand(1);
-  command->footer("\nExamples:\n  gnomon plans list\n  gnomon plans show \"b64 s100\"\n  gnomon plans export plans.json\n"
-                  "  gnomon plans import plans.json\n  gnomon plans forget --all");
+  command->footer(
+      "\nExamples:\n  gnomon plans list\n  gnomon plans show \"b64 s100\"\n  gnomon plans export plans.json\n"
+      "  gnomon plans import plans.json\n  gnomon plans forget --all");
   const auto add = [&](const char* name, const char* about, auto&& action) {
     CLI::App* sub = command->add_subcommand(name, about);
     auto arguments = std::make_shared<Arguments>(*sub);
@@ -127,12 +128,14 @@ void add_plans(CLI::App& app, Session& session) {
   const auto [export_command, exported] = add("export", "Plans and their environment as JSON", export_plans);
   export_command->add_option("FILE", exported->file, "Where to (default: stdout)");
 
-  const auto [import_command, imported] =
-      add("import", "Take plans exported on such a machine; all or none", [&session](const Arguments& a) { import_plans(a, session); });
+  const auto [import_command, imported] = add("import", "Take plans exported on such a machine; all or none",
+                                              [&session](const Arguments& a) { import_plans(a, session); });
   import_command->add_option("FILE", imported->file, "Where from (default: stdin)");
-  import_command->add_flag("--anyway", imported->force, "Another environment's too: its choices are checked before use");
+  import_command->add_flag("--anyway", imported->force,
+                           "Another environment's too: its choices are checked before use");
 
-  const auto [forget_command, forgotten] = add("forget", "Delete plans", [&session](const Arguments& a) { forget(a, session); });
+  const auto [forget_command, forgotten] =
+      add("forget", "Delete plans", [&session](const Arguments& a) { forget(a, session); });
   forget_command->add_option("PROBLEM", forgotten->words, "The problem");
   forget_command->add_flag("--all", forgotten->all, "All plans of this machine");
 }

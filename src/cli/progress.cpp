@@ -1,11 +1,11 @@
 #include "cli/progress.hpp"
 
-#include <cstdio>
-#include <utility>
-
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include <cstdio>
+#include <utility>
 
 namespace gnomon::cli {
 namespace {

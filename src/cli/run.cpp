@@ -1,7 +1,7 @@
 // `gnomon run WEIGHTS -i INPUT -o OUTPUT`: one forward pass over files.
-#include <memory>
-
 #include <fmt/format.h>
+
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/buffer.hpp"
@@ -80,14 +80,19 @@ void add_run(CLI::App& app, Session& session) {
   command->add_option("-i,--input", arguments->input, "The input [B, S, d_model], .npy or .safetensors")->required();
   command->add_option("-o,--output", arguments->output, "Where the output goes, .npy or .safetensors")->required();
   command->add_option("-m,--mask", arguments->mask, "A padding mask [B, S] of bool or uint8, nonzero = valid token");
-  command->add_option("--config", arguments->config, "The structure, as \"d128 h4 l3 f512 causal post gelu\", when the weights do not tell it");
-  command->add_option("--input-name", arguments->input_name, "The input's name in a .safetensors file of several tensors");
+  command->add_option("--config", arguments->config,
+                      "The structure, as \"d128 h4 l3 f512 causal post gelu\", when the weights do not tell it");
+  command->add_option("--input-name", arguments->input_name,
+                      "The input's name in a .safetensors file of several tensors");
   command->add_option("--mask-name", arguments->mask_name, "The mask's name in such a file");
-  command->add_option("--output-name", arguments->output_name, "The output's name in a .safetensors file (default: output)");
+  command->add_option("--output-name", arguments->output_name,
+                      "The output's name in a .safetensors file (default: output)");
   add_json_flag(*command, session);
-  command->footer("\nExamples:\n  gnomon run model.safetensors -i x.npy -o y.npy\n"
-                  "  gnomon run model.safetensors -i batch.safetensors --input-name x -m batch.safetensors --mask-name mask -o y.safetensors\n"
-                  "  gnomon run weights.safetensors --config \"d128 h4 l3 f512 bi\" -i x.npy -o y.npy --effort estimate");
+  command->footer(
+      "\nExamples:\n  gnomon run model.safetensors -i x.npy -o y.npy\n"
+      "  gnomon run model.safetensors -i batch.safetensors --input-name x -m batch.safetensors --mask-name mask -o "
+      "y.safetensors\n"
+      "  gnomon run weights.safetensors --config \"d128 h4 l3 f512 bi\" -i x.npy -o y.npy --effort estimate");
   command->callback([arguments, &session] { run(*arguments, session); });
 }
 

@@ -1,8 +1,6 @@
 // What the commands of `gnomon` share: exit codes, and the way a command joins the program.
 #pragma once
 
-#include <array>
-
 #include <CLI/CLI.hpp>
 
 namespace gnomon::cli {

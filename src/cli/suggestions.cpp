@@ -1,9 +1,9 @@
 #include "cli/suggestions.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
-
-#include <fmt/format.h>
 
 namespace gnomon::cli {
 namespace {
@@ -71,7 +71,8 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
   std::string extra = first_extra(error.what());
   if (extra.empty() && argc > 1) extra = argv[1];
   const bool is_option = extra.starts_with("-");
-  return fmt::format("unknown {} `{}`{}{}", is_option ? "option" : "word", extra, suggestion(extra, known_words(command)), help);
+  return fmt::format("unknown {} `{}`{}{}", is_option ? "option" : "word", extra,
+                     suggestion(extra, known_words(command)), help);
 }
 
 }  // namespace gnomon::cli

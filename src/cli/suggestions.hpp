@@ -1,11 +1,10 @@
 // "Did you mean ...?"
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 namespace gnomon::cli {
 

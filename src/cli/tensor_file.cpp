@@ -16,10 +16,12 @@ namespace {
 LoadedTensor load_safetensors(const std::filesystem::path& path, const std::string& name) {
   const Safetensors file = Safetensors::open(path);
   if (name.empty() && file.tensors().size() != 1) {
-    throw_caller("{} holds {} tensors; say which one with --input-name or --mask-name", path.string(), file.tensors().size());
+    throw_caller("{} holds {} tensors; say which one with --input-name or --mask-name", path.string(),
+                 file.tensors().size());
   }
   const StoredTensor& stored = name.empty() ? file.tensors().front() : file.at(name);
-  return {fmt::format("tensor `{}` of {}", stored.name, path.string()), stored.type, stored.shape, stored.bytes, file.storage()};
+  return {fmt::format("tensor `{}` of {}", stored.name, path.string()), stored.type, stored.shape, stored.bytes,
+          file.storage()};
 }
 
 LoadedTensor load_npy(const std::filesystem::path& path) {
@@ -71,16 +73,19 @@ ConstTensorView as_input(const LoadedTensor& tensor) {
   }
   const std::optional<DType> dtype = info_of(tensor.type).dtype;
   if (!dtype) {
-    throw_caller("{} has elements of type {}; expected F32, F16 or BF16", tensor.what, info_of(tensor.type).safetensors);
+    throw_caller("{} has elements of type {}; expected F32, F16 or BF16", tensor.what,
+                 info_of(tensor.type).safetensors);
   }
   return ConstTensorView::contiguous(tensor.bytes.data(), *dtype, exactly<3>(tensor.shape));
 }
 
 MaskView as_mask(const LoadedTensor& tensor) {
   if (tensor.type != ElementType::boolean && tensor.type != ElementType::u8) {
-    throw_caller("{} has elements of type {}; a mask is bool or uint8, nonzero = valid token", tensor.what, info_of(tensor.type).safetensors);
+    throw_caller("{} has elements of type {}; a mask is bool or uint8, nonzero = valid token", tensor.what,
+                 info_of(tensor.type).safetensors);
   }
-  if (tensor.shape.size() != 2) throw_caller("{} has shape {}; a mask is [B, S]", tensor.what, shape_text(tensor.shape));
+  if (tensor.shape.size() != 2)
+    throw_caller("{} has shape {}; a mask is [B, S]", tensor.what, shape_text(tensor.shape));
   return {reinterpret_cast<const std::uint8_t*>(tensor.bytes.data()), exactly<2>(tensor.shape), {tensor.shape[1], 1}};
 }
 

@@ -17,8 +17,8 @@ namespace gnomon::cli {
 struct LoadedTensor {
   std::string what;  // "x.npy" or "tensor `input` of x.safetensors", for messages
   ElementType type = ElementType::f32;
-  std::vector<std::int64_t> shape;  // row-major, contiguous
-  std::span<const std::byte> bytes;          // aligned for their type
+  std::vector<std::int64_t> shape;   // row-major, contiguous
+  std::span<const std::byte> bytes;  // aligned for their type
   std::shared_ptr<const void> storage;
 };
 

@@ -1,7 +1,7 @@
 // `gnomon verify PROBLEM`: the plan's answers on fresh random inputs against the reference, element by element.
-#include <memory>
-
 #include <fmt/format.h>
+
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/engine_flags.hpp"
@@ -52,16 +52,17 @@ class Comparison {
 };
 
 std::vector<Sample> verify(const Problem& problem, const Arguments& arguments, ProgressLine& progress) {
-  const auto weights = std::make_shared<const Weights>(arguments.weights.empty()
-                                                           ? Weights::random(problem.config, arguments.seed)
-                                                           : Weights::from_safetensors(arguments.weights, problem.config));
+  const auto weights = std::make_shared<const Weights>(
+      arguments.weights.empty() ? Weights::random(problem.config, arguments.seed)
+                                : Weights::from_safetensors(arguments.weights, problem.config));
   EngineOptions options = arguments.engine.options(problem);
   options.progress = progress.planner("verify");
   Comparison comparison(weights, options);
   std::vector<Sample> samples;
   const auto sample = [&](const Problem& posed, MaskKind kind, std::uint64_t seed) {
     progress.show(fmt::format("verify: sample {}", samples.size() + 1));
-    samples.push_back({to_string(posed), posed.mask ? std::string(name_of(kind)) : "none", seed, comparison.on(posed, seed, kind)});
+    samples.push_back(
+        {to_string(posed), posed.mask ? std::string(name_of(kind)) : "none", seed, comparison.on(posed, seed, kind)});
   };
   for (int i = 0; i < arguments.samples; ++i) {
     const auto kind = all_mask_kinds[static_cast<std::size_t>(i) % std::size(all_mask_kinds)];
@@ -76,12 +77,9 @@ std::vector<Sample> verify(const Problem& problem, const Arguments& arguments, P
 }
 
 nlohmann::ordered_json json_of(const Sample& sample) {
-  return {{"problem", sample.problem},
-          {"mask", sample.mask},
-          {"seed", sample.seed},
-          {"elements", sample.verdict.elements},
-          {"worst", sample.verdict.worst},
-          {"out_of_contract", sample.verdict.out_of_contract},
+  return {{"problem", sample.problem},     {"mask", sample.mask},
+          {"seed", sample.seed},           {"elements", sample.verdict.elements},
+          {"worst", sample.verdict.worst}, {"out_of_contract", sample.verdict.out_of_contract},
           {"holds", sample.holds()}};
 }
 
@@ -91,13 +89,15 @@ void print_text(const std::vector<Sample>& samples, std::size_t failed) {
     const Verdict& verdict = sample.verdict;
     std::string text = "holds";
     if (!sample.holds()) {
-      text = verdict.fault.empty() ? fmt::format("element {} is {}, reference {}", verdict.first_bad, verdict.bad_value, verdict.bad_reference)
+      text = verdict.fault.empty() ? fmt::format("element {} is {}, reference {}", verdict.first_bad, verdict.bad_value,
+                                                 verdict.bad_reference)
                                    : verdict.fault;
     }
-    table.add({std::to_string(sample.seed), sample.mask, std::to_string(verdict.elements), fmt::format("{:.3g}", verdict.worst),
-               std::to_string(verdict.out_of_contract), text});
+    table.add({std::to_string(sample.seed), sample.mask, std::to_string(verdict.elements),
+               fmt::format("{:.3g}", verdict.worst), std::to_string(verdict.out_of_contract), text});
   }
-  fmt::print("{}{}: {} samples, {} broke the contract\n", table.text(), samples.front().problem, samples.size(), failed);
+  fmt::print("{}{}: {} samples, {} broke the contract\n", table.text(), samples.front().problem, samples.size(),
+             failed);
 }
 
 void run(const Arguments& arguments, Session& session) {
@@ -109,7 +109,8 @@ void run(const Arguments& arguments, Session& session) {
   for (const Sample& sample : samples) failed += sample.holds() ? 0 : 1;
   session.exit_code = failed == 0 ? exit_ok : exit_check_failed;
   if (!session.json) return print_text(samples, failed);
-  nlohmann::ordered_json json = {{"problem", to_string(problem)}, {"failed", failed}, {"samples", nlohmann::json::array()}};
+  nlohmann::ordered_json json = {
+      {"problem", to_string(problem)}, {"failed", failed}, {"samples", nlohmann::json::array()}};
   for (const Sample& sample : samples) json["samples"].push_back(json_of(sample));
   fmt::print("{}\n", json.dump(2));
 }
@@ -117,7 +118,8 @@ void run(const Arguments& arguments, Session& session) {
 }  // namespace
 
 void add_verify(CLI::App& app, Session& session) {
-  CLI::App* command = app.add_subcommand("verify", "Check a plan's answers on fresh random inputs against the reference");
+  CLI::App* command =
+      app.add_subcommand("verify", "Check a plan's answers on fresh random inputs against the reference");
   auto arguments = std::make_shared<Arguments>(*command);
   command->add_option("PROBLEM", arguments->words, "The problem, as \"b64 s100 d128\"")->required();
   command->add_option("-n,--samples", arguments->samples, "How many inputs (default 5)")->check(CLI::Range(1, 1000000));
@@ -125,8 +127,9 @@ void add_verify(CLI::App& app, Session& session) {
   command->add_option("--weights", arguments->weights, "Use these weights (safetensors) instead of random ones");
   command->add_flag("--no-masks", arguments->no_masks, "Do not check the same problem with padding masks as well");
   add_json_flag(*command, session);
-  command->footer("\nExits with 1 when any element is out of contract.\n\nExamples:\n  gnomon verify \"b64 s100\"\n"
-                  "  gnomon verify \"b8 s128 d384 h12 l6 f1536 bi mask\" -n 20 --effort stored");
+  command->footer(
+      "\nExits with 1 when any element is out of contract.\n\nExamples:\n  gnomon verify \"b64 s100\"\n"
+      "  gnomon verify \"b8 s128 d384 h12 l6 f1536 bi mask\" -n 20 --effort stored");
   command->callback([arguments, &session] { run(*arguments, session); });
 }
 

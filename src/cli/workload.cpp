@@ -12,7 +12,8 @@
 namespace gnomon::cli {
 namespace {
 
-// splitmix64 as a function of the index: any part of the sequence can be made alone, so threads do not change the numbers.
+// splitmix64 as a function of the index: any part of the sequence can be made alone, so threads do not change the
+// numbers.
 std::uint64_t random_bits(std::uint64_t seed, std::uint64_t index) {
   std::uint64_t z = seed * 0xd1342543de82ef95u + (index + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -60,26 +61,38 @@ bool valid(MaskKind kind, const Problem& problem, std::uint64_t seed, std::int64
   const auto length = 1 + static_cast<std::int64_t>(random_bits(seed, static_cast<std::uint64_t>(b)) %
                                                     static_cast<std::uint64_t>(problem.seq));
   switch (kind) {
-    case MaskKind::right: return s < length;
-    case MaskKind::left: return s >= problem.seq - length;
-    case MaskKind::holes: return random_bits(seed, static_cast<std::uint64_t>(b * problem.seq + s)) % 4 != 0;
-    case MaskKind::all_valid: return true;
-    case MaskKind::one_empty: return b != problem.batch / 2;
+    case MaskKind::right:
+      return s < length;
+    case MaskKind::left:
+      return s >= problem.seq - length;
+    case MaskKind::holes:
+      return random_bits(seed, static_cast<std::uint64_t>(b * problem.seq + s)) % 4 != 0;
+    case MaskKind::all_valid:
+      return true;
+    case MaskKind::one_empty:
+      return b != problem.batch / 2;
   }
   return true;
 }
 
-std::array<std::int64_t, 3> shape_of(const Problem& problem) { return {problem.batch, problem.seq, problem.config.d_model}; }
+std::array<std::int64_t, 3> shape_of(const Problem& problem) {
+  return {problem.batch, problem.seq, problem.config.d_model};
+}
 
 }  // namespace
 
 std::string_view name_of(MaskKind kind) {
   switch (kind) {
-    case MaskKind::right: return "right padding";
-    case MaskKind::left: return "left padding";
-    case MaskKind::holes: return "holes";
-    case MaskKind::all_valid: return "all valid";
-    case MaskKind::one_empty: return "one sequence empty";
+    case MaskKind::right:
+      return "right padding";
+    case MaskKind::left:
+      return "left padding";
+    case MaskKind::holes:
+      return "holes";
+    case MaskKind::all_valid:
+      return "all valid";
+    case MaskKind::one_empty:
+      return "one sequence empty";
   }
   return "?";
 }

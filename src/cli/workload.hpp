@@ -10,16 +10,17 @@
 namespace gnomon::cli {
 
 enum class MaskKind { right, left, holes, all_valid, one_empty };
-inline constexpr MaskKind all_mask_kinds[] = {MaskKind::right, MaskKind::left, MaskKind::holes, MaskKind::all_valid, MaskKind::one_empty};
+inline constexpr MaskKind all_mask_kinds[] = {MaskKind::right, MaskKind::left, MaskKind::holes, MaskKind::all_valid,
+                                              MaskKind::one_empty};
 std::string_view name_of(MaskKind kind);
 
 class Workload {
  public:
   Workload(const Problem& problem, std::uint64_t seed, MaskKind kind = MaskKind::right);
 
-  Call call();                      // into its own output, which is the input when the problem says inplace
-  Call call_into(Buffer& output);   // out of place, of the same input
-  void restore_input();             // after an in-place pass
+  Call call();                     // into its own output, which is the input when the problem says inplace
+  Call call_into(Buffer& output);  // out of place, of the same input
+  void restore_input();            // after an in-place pass
   ConstTensorView output() const;
   static std::size_t bytes(const Problem& problem);  // of one activation
 

@@ -1,12 +1,12 @@
 // The C interface: values in, values out, and every mistake answered with its kind and the argument's name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "gnomon/gnomon.h"
 

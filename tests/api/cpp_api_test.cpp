@@ -1,12 +1,12 @@
 // The C++ wrapper: the same engine through RAII and exceptions.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <utility>
 #include <vector>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "gnomon/gnomon.hpp"
 
@@ -77,7 +77,8 @@ TEST(CppApi, StridedInputsAndMasks) {
   const gnomon::MaskRef mask(valid.data(), {2, 3});
   const gnomon::ConstTensorRef transposed(x.data(), gnomon::DType::f32, {2, 3, 16}, {16, 32, 1});
   engine.forward(transposed, gnomon::tensor(y.data(), {2, 3, 16}), mask);
-  engine.forward(gnomon::tensor(std::as_const(contiguous).data(), {2, 3, 16}), gnomon::tensor(z.data(), {2, 3, 16}), mask);
+  engine.forward(gnomon::tensor(std::as_const(contiguous).data(), {2, 3, 16}), gnomon::tensor(z.data(), {2, 3, 16}),
+                 mask);
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], z[i], 1e-5) << i;
 }
 

@@ -1,4 +1,6 @@
-#include "cli/memory.hpp"
+#include "core/memory.hpp"
+
+#include <fmt/format.h>
 
 #include <filesystem>
 #include <fstream>
@@ -6,9 +8,7 @@
 #include <optional>
 #include <sstream>
 
-#include <fmt/format.h>
-
-namespace gnomon::cli {
+namespace gnomon {
 namespace {
 
 namespace fs = std::filesystem;
@@ -86,4 +86,4 @@ std::string format_bytes(double bytes) {
   return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, units[unit]);
 }
 
-}  // namespace gnomon::cli
+}  // namespace gnomon

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace gnomon::cli {
+namespace gnomon {
 
 struct AvailableMemory {
   std::int64_t bytes = 0;
@@ -14,4 +14,4 @@ struct AvailableMemory {
 AvailableMemory available_memory();
 std::string format_bytes(double bytes);  // "812.3 MiB"
 
-}  // namespace gnomon::cli
+}  // namespace gnomon
