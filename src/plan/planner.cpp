@@ -71,7 +71,7 @@ PlanResult Planner::plan(const Problem& problem, const Call& call, const Planner
   return result;
 }
 
-std::unique_ptr<Plan> Planner::revive(const Problem& problem, const Call& call, const PlanRecord& record,
+std::unique_ptr<Plan> Planner::revive(const Problem& problem, const Call& call, PlanRecord& record,
                                       const Constraints& constraints, bool check, std::string& why) {
   const Candidate& candidate = record.winner;
   if (!(candidate.with(constraints.forced) == candidate)) {
@@ -100,7 +100,9 @@ std::unique_ptr<Plan> Planner::revive(const Problem& problem, const Call& call, 
       return nullptr;
     }
     if (!(bench.problem == problem)) plan = backend_.prepare(problem, candidate);
-    plan->set_verified_range(bench.workbench->input_max());
+    record.worst = verdict.worst;
+    record.verified_range = bench.workbench->input_max();
+    plan->set_verified_range(record.verified_range);
     return plan;
   } catch (const std::bad_alloc&) {
     why = "ran out of memory";

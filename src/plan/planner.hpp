@@ -39,8 +39,8 @@ class Planner {
   PlanResult plan(const Problem& problem, const Call& call, const PlannerOptions& options);
 
   // Binds a stored choice. With `check`, judges it on the call first; null when it is refused or breaks the contract now
-  // (the reason is put into `why`).
-  std::unique_ptr<Plan> revive(const Problem& problem, const Call& call, const PlanRecord& record,
+  // (the reason is put into `why`). A check that passes updates the record's worst error and verified range.
+  std::unique_ptr<Plan> revive(const Problem& problem, const Call& call, PlanRecord& record,
                                const Constraints& constraints, bool check, std::string& why);
 
  private:

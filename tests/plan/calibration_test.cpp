@@ -98,7 +98,7 @@ TEST(Calibration, WhenTheReferenceDoesNotFitAPartStandsForTheWhole) {
 
 TEST(Calibration, ReviveJudgesOnWhatItWasPlannedOn) {
   World world = large();
-  const PlanRecord record = world.plan().record;
+  PlanRecord record = world.plan().record;
   world.backend.benches.clear();
   Planner planner(world.backend, world.clock);
   std::string why;
