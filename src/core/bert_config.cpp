@@ -2,9 +2,8 @@
 
 #include <array>
 #include <limits>
-#include <utility>
-
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/file.hpp"
@@ -14,14 +13,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::pair<std::string_view, Activation>, 4> kActivations = {{{"gelu", Activation::gelu_erf},
-                                                                                  {"gelu_new", Activation::gelu_tanh},
-                                                                                  {"gelu_pytorch_tanh", Activation::gelu_tanh},
-                                                                                  {"relu", Activation::relu}}};
+constexpr std::array<std::pair<std::string_view, Activation>, 4> kActivations = {
+    {{"gelu", Activation::gelu_erf},
+     {"gelu_new", Activation::gelu_tanh},
+     {"gelu_pytorch_tanh", Activation::gelu_tanh},
+     {"relu", Activation::relu}}};
 
 std::int64_t size_field(const json& config, const char* key, const std::string& source) {
   const auto found = config.find(key);
-  if (found == config.end()) throw_caller("{}: '{}' is missing: not the configuration of a BERT-type encoder?", source, key);
+  if (found == config.end())
+    throw_caller("{}: '{}' is missing: not the configuration of a BERT-type encoder?", source, key);
   if (!found->is_number_unsigned() || found->get<std::uint64_t>() > std::numeric_limits<std::int32_t>::max()) {
     throw_caller("{}: '{}' is {}, expected a positive integer", source, key, found->dump());
   }

@@ -50,9 +50,9 @@ class Comparison {
   Verdict verdict() const { return verdict_; }
 
  private:
-  // False when no element of the block can change the verdict: every term is at most what has been seen, and none is out
-  // of contract. One multiplication in place of the division, and no branch, so that it vectorises; the threshold is
-  // lowered by more than the products' rounding. Anything not finite makes the comparison false, and so matters.
+  // False when no element of the block can change the verdict: every term is at most what has been seen, and none is
+  // out of contract. One multiplication in place of the division, and no branch, so that it vectorises; the threshold
+  // is lowered by more than the products' rounding. Anything not finite makes the comparison false, and so matters.
   bool may_matter(const float* u, const float* r, std::int64_t n) const {
     constexpr double largest = std::numeric_limits<double>::max();
     const double threshold = std::min(verdict_.worst, 1.0) * (1 - 0x1p-50);
@@ -112,10 +112,14 @@ void gather(const ConstTensorView& view, std::int64_t offset, std::int64_t strid
     for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(value_at(offset + i * stride));
   };
   switch (view.dtype) {
-    case DType::f32: return each([&](std::int64_t at) { return load<float>(view.data, at); });
-    case DType::f64: return each([&](std::int64_t at) { return load<double>(view.data, at); });
-    case DType::f16: return each([&](std::int64_t at) { return f16_to_float(load<std::uint16_t>(view.data, at)); });
-    case DType::bf16: return each([&](std::int64_t at) { return bf16_to_float(load<std::uint16_t>(view.data, at)); });
+    case DType::f32:
+      return each([&](std::int64_t at) { return load<float>(view.data, at); });
+    case DType::f64:
+      return each([&](std::int64_t at) { return load<double>(view.data, at); });
+    case DType::f16:
+      return each([&](std::int64_t at) { return f16_to_float(load<std::uint16_t>(view.data, at)); });
+    case DType::bf16:
+      return each([&](std::int64_t at) { return bf16_to_float(load<std::uint16_t>(view.data, at)); });
   }
   throw_internal("element type {} is unknown", static_cast<int>(view.dtype));
 }
@@ -125,7 +129,8 @@ bool is_contiguous(const ConstTensorView& view) {
 }
 
 bool is_plain_f32(const ConstTensorView& view) {
-  return view.dtype == DType::f32 && is_contiguous(view) && reinterpret_cast<std::uintptr_t>(view.data) % alignof(float) == 0;
+  return view.dtype == DType::f32 && is_contiguous(view) &&
+         reinterpret_cast<std::uintptr_t>(view.data) % alignof(float) == 0;
 }
 
 template <typename T>
@@ -146,8 +151,8 @@ void compare_rows(const ConstTensorView& u, const ConstTensorView& r, Comparison
 
 Verdict compare(const ConstTensorView& u, const ConstTensorView& r, const Contract& contract) {
   if (u.shape != r.shape) {
-    throw_caller("compare: expected two tensors of one shape, got [{}, {}, {}] and [{}, {}, {}]", u.shape[0], u.shape[1],
-                 u.shape[2], r.shape[0], r.shape[1], r.shape[2]);
+    throw_caller("compare: expected two tensors of one shape, got [{}, {}, {}] and [{}, {}, {}]", u.shape[0],
+                 u.shape[1], u.shape[2], r.shape[0], r.shape[1], r.shape[2]);
   }
   Comparison comparison(contract, u.dtype);
   if (is_plain_f32(u) && is_plain_f32(r)) {

@@ -12,7 +12,21 @@
 namespace gnomon {
 
 enum class ElementType : std::uint8_t {
-  boolean, u8, i8, f8_e5m2, f8_e4m3, i16, u16, f16, bf16, i32, u32, f32, f64, i64, u64
+  boolean,
+  u8,
+  i8,
+  f8_e5m2,
+  f8_e4m3,
+  i16,
+  u16,
+  f16,
+  bf16,
+  i32,
+  u32,
+  f32,
+  f64,
+  i64,
+  u64
 };
 
 struct ElementTypeInfo {

@@ -11,8 +11,8 @@ constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
 
 __extension__ using Wide = unsigned __int128;
 
-// Both halves of the product: with the low one alone, a flipped top bit would stay one bit, and a second flip in the next
-// word of the lane could undo it.
+// Both halves of the product: with the low one alone, a flipped top bit would stay one bit, and a second flip in the
+// next word of the lane could undo it.
 std::uint64_t absorb(std::uint64_t lane, std::uint64_t word) {
   const Wide product = Wide{lane ^ word} * kOdd;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);

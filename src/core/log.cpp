@@ -1,13 +1,13 @@
 #include "core/log.hpp"
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace gnomon::log {
 namespace {

@@ -92,7 +92,8 @@ bool is_ignored(const NameTable& table, std::string_view name) {
     const std::string_view rest = name.substr(prefix.size());
     for (const std::string_view pattern : table.ignored) {
       const bool tail = pattern.front() == '*';
-      if (tail ? rest.ends_with(pattern.substr(1)) : rest.starts_with(pattern.substr(0, pattern.size() - 1))) return true;
+      if (tail ? rest.ends_with(pattern.substr(1)) : rest.starts_with(pattern.substr(0, pattern.size() - 1)))
+        return true;
     }
   }
   return false;
@@ -103,13 +104,14 @@ const NameTable& table_for(std::span<const std::string> names) {
   std::ptrdiff_t best_known = 0;
   std::string table_names;
   for (const NameTable& table : tables()) {
-    const auto known = std::count_if(names.begin(), names.end(), [&](const auto& n) { return canonical_of(table, n).has_value(); });
+    const auto known =
+        std::count_if(names.begin(), names.end(), [&](const auto& n) { return canonical_of(table, n).has_value(); });
     if (known > best_known) best = &table, best_known = known;
     table_names += fmt::format("{}{}", table_names.empty() ? "" : ", ", table.name);
   }
   if (!best) {
-    throw_caller("none of the {} tensor names belongs to a model we know ({}); the names are: {}", names.size(), table_names,
-                 names.empty() ? "(none)" : some_of(names));
+    throw_caller("none of the {} tensor names belongs to a model we know ({}); the names are: {}", names.size(),
+                 table_names, names.empty() ? "(none)" : some_of(names));
   }
   return *best;
 }

@@ -10,12 +10,12 @@
 namespace gnomon {
 
 struct NameMap {
-  std::string_view table;                            // "reference", "bert"
+  std::string_view table;                             // "reference", "bert"
   std::vector<std::optional<std::string>> canonical;  // for every name given; empty: the table says to ignore it
 };
 
-// Takes the table that knows most of the names. Caller errors, with the names: no table knows any, the table does not know
-// some, two names mean the same tensor.
+// Takes the table that knows most of the names. Caller errors, with the names: no table knows any, the table does not
+// know some, two names mean the same tensor.
 NameMap map_names(std::span<const std::string> names);
 
 }  // namespace gnomon

@@ -155,8 +155,8 @@ NpyArray parse_npy(std::span<const std::byte> file, const std::string& source) {
       throw_environment("{}: the shape {} overflows 63 bits of bytes", source, shape_text(array.shape));
     }
   }
-  array.bytes = file.last(static_cast<std::size_t>(
-      file.data() + file.size() - reinterpret_cast<const std::byte*>(text.data() + text.size())));
+  array.bytes = file.last(static_cast<std::size_t>(file.data() + file.size() -
+                                                   reinterpret_cast<const std::byte*>(text.data() + text.size())));
   if (array.bytes.size() != static_cast<std::size_t>(bytes)) {
     throw_environment("{}: shape {} of '{}' takes {} bytes, the file holds {}", source, shape_text(array.shape),
                       *header.descr, bytes, array.bytes.size());
@@ -171,7 +171,8 @@ NpyArray read_npy(const std::filesystem::path& path) {
   return array;
 }
 
-void write_npy(const std::filesystem::path& path, ElementType type, std::span<const std::int64_t> shape, const void* data) {
+void write_npy(const std::filesystem::path& path, ElementType type, std::span<const std::int64_t> shape,
+               const void* data) {
   const ElementTypeInfo& info = info_of(type);
   if (info.npy.empty()) {
     throw_caller("{}: NumPy has no {}; write .safetensors, or convert to f32", path.string(), info.safetensors);
@@ -185,7 +186,8 @@ void write_npy(const std::filesystem::path& path, ElementType type, std::span<co
   for (const std::int64_t size : shape) bytes *= static_cast<std::size_t>(size);
   FileWriter file(path);
   file.write(kMagic.data(), kMagic.size());
-  const char version_and_length[] = {1, 0, static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
+  const char version_and_length[] = {1, 0, static_cast<char>(header.size() & 0xff),
+                                     static_cast<char>(header.size() >> 8)};
   file.write(version_and_length, sizeof(version_and_length));
   file.write(header.data(), header.size());
   file.write(data, bytes);

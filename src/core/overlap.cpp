@@ -23,9 +23,9 @@ Wide floor_div(Wide a, Wide b) {  // b > 0
   return a / b - (a % b < 0 ? 1 : 0);
 }
 
-// Depth first, largest factor first. What the smaller terms can still reach bounds x_k to a narrow interval; with nested
-// strides that is one or two values, so the search is a handful of steps. Layouts that exceed the budget (none but
-// artificial ones do) count as overlapping: refusing them is safe.
+// Depth first, largest factor first. What the smaller terms can still reach bounds x_k to a narrow interval; with
+// nested strides that is one or two values, so the search is a handful of steps. Layouts that exceed the budget (none
+// but artificial ones do) count as overlapping: refusing them is safe.
 class Equation {
  public:
   explicit Equation(std::vector<Term> terms) : terms_(std::move(terms)) {
@@ -81,9 +81,7 @@ class Equation {
   int budget_ = 100'000;
 };
 
-bool empty(const StridedBytes& box) {
-  return std::find(box.shape.begin(), box.shape.end(), 0) != box.shape.end();
-}
+bool empty(const StridedBytes& box) { return std::find(box.shape.begin(), box.shape.end(), 0) != box.shape.end(); }
 
 std::int64_t distance(const StridedBytes& from, const StridedBytes& to) {
   return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to.data) -

@@ -50,7 +50,8 @@ std::vector<grammar::Rule> rules(Problem& problem) {
 
 void check(const Contract& contract) {
   for (const auto& [name, value] : {std::pair{"abs", contract.abs}, {"rel", contract.rel}}) {
-    if (!(std::isfinite(value) && value >= 0)) throw_caller("{}: {} is {}, it must be finite and >= 0", kWhat, name, value);
+    if (!(std::isfinite(value) && value >= 0))
+      throw_caller("{}: {} is {}, it must be finite and >= 0", kWhat, name, value);
   }
   if (!(std::isfinite(contract.headroom) && contract.headroom > 0)) {
     throw_caller("{}: headroom is {}, it must be finite and above 0", kWhat, contract.headroom);
@@ -112,8 +113,9 @@ void check_memory(const Call& call, bool inplace) {
                  shape_text(call.output.shape), shape_text(call.output.strides));
   }
   if (!inplace && overlaps(input, output)) {
-    throw_caller("input and output overlap without being the same tensor (strides {} and {}): make them equal or disjoint",
-                 shape_text(call.input.strides), shape_text(call.output.strides));
+    throw_caller(
+        "input and output overlap without being the same tensor (strides {} and {}): make them equal or disjoint",
+        shape_text(call.input.strides), shape_text(call.output.strides));
   }
   if (call.mask && overlaps(bytes_of(*call.mask, 1), output)) throw_caller("the mask and the output overlap");
 }
@@ -122,7 +124,8 @@ void check_memory(const Call& call, bool inplace) {
 
 double linear_flops(const Problem& problem) {
   const double d = static_cast<double>(problem.config.d_model), f = static_cast<double>(problem.config.d_ff);
-  return 2.0 * static_cast<double>(problem.tokens()) * static_cast<double>(problem.config.layers) * (4 * d * d + 2 * d * f);
+  return 2.0 * static_cast<double>(problem.tokens()) * static_cast<double>(problem.config.layers) *
+         (4 * d * d + 2 * d * f);
 }
 
 double flops(const Problem& problem) {
@@ -154,8 +157,8 @@ void check(const Problem& problem) {
 }
 
 std::string to_string(const Problem& problem) {
-  std::string text = fmt::format("b{} s{} {} {}", problem.batch, problem.seq, to_string(problem.config),
-                                 name_of(problem.dtype));
+  std::string text =
+      fmt::format("b{} s{} {} {}", problem.batch, problem.seq, to_string(problem.config), name_of(problem.dtype));
   if (problem.mask) text += " mask";
   if (problem.inplace) text += " inplace";
   const Contract usual;

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-
-#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
 #include "core/file.hpp"
@@ -33,8 +32,8 @@ std::string_view header_of(std::span<const std::byte> file, const std::string& s
   }
   const std::uint64_t length = little_endian(file.first<kLengthBytes>());
   if (length > kHeaderLimit) {
-    throw_environment("{}: the header's length is given as {}, the format's limit is {}: not a safetensors file?", source,
-                      length, kHeaderLimit);
+    throw_environment("{}: the header's length is given as {}, the format's limit is {}: not a safetensors file?",
+                      source, length, kHeaderLimit);
   }
   if (length > file.size() - kLengthBytes) {
     throw_environment("{}: truncated: a header of {} bytes is announced, {} follow", source, length,
@@ -45,7 +44,8 @@ std::string_view header_of(std::span<const std::byte> file, const std::string& s
   return header;
 }
 
-// JSON lets a name appear twice and nlohmann keeps the last: two readers could then see two files. Refused while reading.
+// JSON lets a name appear twice and nlohmann keeps the last: two readers could then see two files. Refused while
+// reading.
 json parse_header(std::string_view header, const std::string& source) {
   std::vector<std::set<std::string>> names(kDepthLimit + 2);
   const auto watch = [&](int depth, json::parse_event_t event, json& value) {
@@ -102,7 +102,8 @@ std::int64_t bytes_of(const std::vector<std::int64_t>& shape, ElementType type, 
   return bytes;
 }
 
-StoredTensor tensor_of(const std::string& name, const json& entry, std::span<const std::byte> data, const std::string& where) {
+StoredTensor tensor_of(const std::string& name, const json& entry, std::span<const std::byte> data,
+                       const std::string& where) {
   if (!entry.is_object()) throw_environment("{}: the entry is not an object", where);
   StoredTensor tensor{.name = name,
                       .type = type_of(field(entry, "dtype", where), where),
@@ -117,8 +118,8 @@ StoredTensor tensor_of(const std::string& name, const json& entry, std::span<con
   }
   const std::int64_t expected = bytes_of(tensor.shape, tensor.type, where);
   if (end - begin != expected) {
-    throw_environment("{}: shape {} of {} takes {} bytes, data_offsets [{}, {}] give {}", where, shape_text(tensor.shape),
-                      info_of(tensor.type).safetensors, expected, begin, end, end - begin);
+    throw_environment("{}: shape {} of {} takes {} bytes, data_offsets [{}, {}] give {}", where,
+                      shape_text(tensor.shape), info_of(tensor.type).safetensors, expected, begin, end, end - begin);
   }
   tensor.bytes = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
   return tensor;
@@ -135,7 +136,8 @@ Metadata metadata_of(const json& entry, const std::string& source) {
 }
 
 // Sorted by place, the tensors must tile the data: no byte twice, no byte unused.
-void check_tiling(const std::vector<StoredTensor>& tensors, std::span<const std::byte> data, const std::string& source) {
+void check_tiling(const std::vector<StoredTensor>& tensors, std::span<const std::byte> data,
+                  const std::string& source) {
   const std::byte* at = data.data();
   for (const StoredTensor& tensor : tensors) {
     if (tensor.bytes.data() != at) {
@@ -197,7 +199,8 @@ NamedTensor Safetensors::as_float(const StoredTensor& tensor) const {
   return {tensor.name, *dtype, tensor.shape, tensor.bytes.data()};
 }
 
-void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors, const Metadata& metadata) {
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const Metadata& metadata) {
   std::vector<const NamedTensor*> order;
   for (const NamedTensor& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(),
@@ -211,9 +214,8 @@ void write_safetensors(const std::filesystem::path& path, std::span<const NamedT
     if (header.contains(tensor->name)) throw_caller("{}: two tensors are named '{}'", path.string(), tensor->name);
     const ElementType type = element_type_of(tensor->dtype);
     sizes.push_back(bytes_of(tensor->shape, type, tensor->name));
-    header[tensor->name] = {{"dtype", info_of(type).safetensors},
-                            {"shape", tensor->shape},
-                            {"data_offsets", {at, at + sizes.back()}}};
+    header[tensor->name] = {
+        {"dtype", info_of(type).safetensors}, {"shape", tensor->shape}, {"data_offsets", {at, at + sizes.back()}}};
     at += sizes.back();
   }
 

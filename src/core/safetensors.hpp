@@ -49,6 +49,7 @@ class Safetensors {
 };
 
 // Tensors are stored largest element type first, so that all of them are aligned. Written aside and renamed.
-void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors, const Metadata& metadata);
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const Metadata& metadata);
 
 }  // namespace gnomon

@@ -27,9 +27,12 @@ grammar::Rule d_ff_rule(std::int64_t& d_ff) {
 
 std::string_view word_of(Activation activation) {
   switch (activation) {
-    case Activation::gelu_erf: return "gelu";
-    case Activation::gelu_tanh: return "gelu_tanh";
-    case Activation::relu: return "relu";
+    case Activation::gelu_erf:
+      return "gelu";
+    case Activation::gelu_tanh:
+      return "gelu_tanh";
+    case Activation::relu:
+      return "relu";
   }
   throw_internal("activation {} has no word", static_cast<int>(activation));
 }
@@ -45,10 +48,9 @@ std::vector<Rule> stack_config_rules(StackConfig& config) {
           d_ff_rule(config.d_ff),
           choice<bool>({{"causal", true}, {"bi", false}}, config.causal),
           choice<NormPlacement>({{"post", NormPlacement::post}, {"pre", NormPlacement::pre}}, config.norm),
-          choice<Activation>({{"gelu", Activation::gelu_erf},
-                              {"gelu_tanh", Activation::gelu_tanh},
-                              {"relu", Activation::relu}},
-                             config.activation),
+          choice<Activation>(
+              {{"gelu", Activation::gelu_erf}, {"gelu_tanh", Activation::gelu_tanh}, {"relu", Activation::relu}},
+              config.activation),
           flag("nobias", config.bias, false),
           flag("finalnorm", config.final_norm, true),
           real("eps", config.eps)};

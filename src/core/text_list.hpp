@@ -1,12 +1,12 @@
 // Long lists in error messages: the first few, and how many more.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
-
-#include <fmt/format.h>
 
 namespace gnomon {
 
@@ -16,6 +16,8 @@ inline std::string some_of(std::span<const std::string> items) {
   return items.size() > kShown ? fmt::format("{} and {} more", shown, items.size() - kShown) : shown;
 }
 
-inline std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+inline std::string shape_text(std::span<const std::int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 }  // namespace gnomon

@@ -37,8 +37,8 @@ struct Slot {
   bool is_norm_bias() const { return fan_in == 0 && !is_weight; }
 };
 
-void add_linear(const StackConfig& config, const std::string& name, std::int64_t out, std::int64_t in, LinearWeights& linear,
-                std::vector<Slot>& slots) {
+void add_linear(const StackConfig& config, const std::string& name, std::int64_t out, std::int64_t in,
+                LinearWeights& linear, std::vector<Slot>& slots) {
   linear.out = out;
   linear.in = in;
   slots.push_back({name + ".weight", {out, in}, &linear.weight, in, true});
@@ -97,10 +97,15 @@ void widen(const void* from, std::size_t n, float* to, Convert convert) {
 
 void convert_to_f32(const NamedTensor& tensor, std::size_t n, float* to) {
   switch (tensor.dtype) {
-    case DType::f32: std::memcpy(to, tensor.data, n * sizeof(float)); return;
-    case DType::f64: return widen<double>(tensor.data, n, to, [](double v) { return static_cast<float>(v); });
-    case DType::f16: return widen<std::uint16_t>(tensor.data, n, to, f16_to_float);
-    case DType::bf16: return widen<std::uint16_t>(tensor.data, n, to, bf16_to_float);
+    case DType::f32:
+      std::memcpy(to, tensor.data, n * sizeof(float));
+      return;
+    case DType::f64:
+      return widen<double>(tensor.data, n, to, [](double v) { return static_cast<float>(v); });
+    case DType::f16:
+      return widen<std::uint16_t>(tensor.data, n, to, f16_to_float);
+    case DType::bf16:
+      return widen<std::uint16_t>(tensor.data, n, to, bf16_to_float);
   }
   throw_internal("element type {} is unknown", static_cast<int>(tensor.dtype));
 }
@@ -187,7 +192,8 @@ std::vector<NamedTensor> wanted_tensors(const Safetensors& file) {
   return tensors;
 }
 
-StackConfig config_for(const Safetensors& file, const std::filesystem::path& path, std::span<const NamedTensor> tensors) {
+StackConfig config_for(const Safetensors& file, const std::filesystem::path& path,
+                       std::span<const NamedTensor> tensors) {
   if (const auto entry = file.metadata().find(kConfigKey); entry != file.metadata().end()) {
     return parse_stack_config(entry->second);
   }
@@ -195,10 +201,11 @@ StackConfig config_for(const Safetensors& file, const std::filesystem::path& pat
   if (std::filesystem::exists(beside)) return read_bert_config(beside);
   const Inferred found = infer(by_canonical_name(tensors));
   throw_caller(
-      "{}: the tensors tell l{} d{} f{}{}{}, but not the number of heads, causal or bi, post or pre, the activation and eps; "
+      "{}: the tensors tell l{} d{} f{}{}{}, but not the number of heads, causal or bi, post or pre, the activation "
+      "and eps; "
       "there is no {} in the file's metadata and no config.json beside it: give a configuration such as '{}'",
-      path.string(), found.layers, found.d_model, found.d_ff, found.bias ? "" : " nobias", found.final_norm ? " finalnorm" : "",
-      kConfigKey, to_string(StackConfig{}));
+      path.string(), found.layers, found.d_model, found.d_ff, found.bias ? "" : " nobias",
+      found.final_norm ? " finalnorm" : "", kConfigKey, to_string(StackConfig{}));
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace {
 using nlohmann::json;
 
 json plain() {
-  return {{"hidden_size", 384}, {"num_attention_heads", 12}, {"intermediate_size", 1536}, {"num_hidden_layers", 6},
-          {"hidden_act", "gelu"}, {"layer_norm_eps", 1e-12}};
+  return {{"hidden_size", 384},     {"num_attention_heads", 12}, {"intermediate_size", 1536},
+          {"num_hidden_layers", 6}, {"hidden_act", "gelu"},      {"layer_norm_eps", 1e-12}};
 }
 
 TEST(BertConfig, IsAPostNormBidirectionalStack) {
@@ -39,7 +39,8 @@ TEST(BertConfig, WhatTheStackCannotDoIsRefusedWithTheValue) {
   } rows[] = {
       {"hidden_act", "swish", "c: hidden_act is \"swish\", supported are gelu, gelu_new, gelu_pytorch_tanh, relu"},
       {"hidden_act", 3, "hidden_act is 3"},
-      {"position_embedding_type", "relative_key", "position_embedding_type is \"relative_key\", supported is \"absolute\""},
+      {"position_embedding_type", "relative_key",
+       "position_embedding_type is \"relative_key\", supported is \"absolute\""},
       {"is_decoder", true, "is_decoder is true"},
       {"add_cross_attention", true, "add_cross_attention is true"},
       {"layer_norm_eps", "x", "layer_norm_eps is \"x\""},

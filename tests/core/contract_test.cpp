@@ -27,8 +27,8 @@ TEST(Contract, OneElement) {
     double worst;
   } rows[] = {
       {1, 1, 0},
-      {0.001f, 0, 0.5},                       // by abs
-      {101, 100, 0.5},                        // by rel
+      {0.001f, 0, 0.5},  // by abs
+      {101, 100, 0.5},   // by rel
       {-101, -100, 0.5},
       {0.5f, 0, 250},
       {kNaN, kNaN, 0},
@@ -81,10 +81,13 @@ Verdict by_definition(const std::vector<float>& u, const std::vector<float>& r, 
   for (std::size_t i = 0; i < u.size(); ++i) {
     const double ui = u[i], ri = r[i], difference = std::fabs(ui - ri);
     double term = std::fmin(difference / c.abs, difference / (c.rel * std::fabs(ri)));
-    if (ui == ri || (std::isnan(ui) && std::isnan(ri))) term = 0;
-    else if (!std::isfinite(ui) || !std::isfinite(ri)) term = kInfinite;
+    if (ui == ri || (std::isnan(ui) && std::isnan(ri)))
+      term = 0;
+    else if (!std::isfinite(ui) || !std::isfinite(ri))
+      term = kInfinite;
     v.worst = std::fmax(v.worst, term);
-    if (term > 1 && v.out_of_contract++ == 0) v.first_bad = static_cast<std::int64_t>(i), v.bad_value = ui, v.bad_reference = ri;
+    if (term > 1 && v.out_of_contract++ == 0)
+      v.first_bad = static_cast<std::int64_t>(i), v.bad_value = ui, v.bad_reference = ri;
   }
   return v;
 }

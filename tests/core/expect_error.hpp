@@ -1,10 +1,10 @@
 // What a refusal says: tests look for the values in it.
 #pragma once
 
-#include <string>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <string>
 
 #include "core/error.hpp"
 

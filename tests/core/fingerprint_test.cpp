@@ -1,10 +1,10 @@
 #include "core/fingerprint.hpp"
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <set>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 namespace gnomon {
 namespace {
@@ -13,7 +13,8 @@ TEST(Fingerprint, EveryLengthAndEveryBitCounts) {
   std::vector<unsigned char> bytes(100, 0);
   std::set<std::uint64_t> seen;
   std::size_t made = 0;
-  for (std::size_t length = 0; length <= bytes.size(); ++length, ++made) seen.insert(hash_bytes(bytes.data(), length, 0));
+  for (std::size_t length = 0; length <= bytes.size(); ++length, ++made)
+    seen.insert(hash_bytes(bytes.data(), length, 0));
   for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit, ++made) {
     bytes[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
     seen.insert(hash_bytes(bytes.data(), bytes.size(), 0));

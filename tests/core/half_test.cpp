@@ -1,11 +1,11 @@
 #include "core/half.hpp"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <random>
-
-#include <gtest/gtest.h>
 
 namespace gnomon {
 namespace {

@@ -38,9 +38,9 @@ TEST(Names, EveryRowOfEveryTable) {
 }
 
 TEST(Names, WhatATableIgnores) {
-  const NameMap found = map({"encoder.layer.0.output.dense.weight", "embeddings.word_embeddings.weight",
-                             "bert.embeddings.position_ids", "pooler.dense.bias", "cls.predictions.bias",
-                             "bert.pooler.dense.weight"});
+  const NameMap found =
+      map({"encoder.layer.0.output.dense.weight", "embeddings.word_embeddings.weight", "bert.embeddings.position_ids",
+           "pooler.dense.bias", "cls.predictions.bias", "bert.pooler.dense.weight"});
   for (std::size_t i = 1; i < found.canonical.size(); ++i) EXPECT_FALSE(found.canonical[i]) << i;
 }
 
@@ -51,13 +51,16 @@ TEST(Names, WhatNoTableKnowsIsRefused) {
   } rows[] = {
       {{}, "none of the 0 tensor names belongs to a model we know (reference, bert)"},
       {{"wte.weight", "h.0.ln"}, "wte.weight, h.0.ln"},
-      {{"layers.0.fc1.weight", "layers.0.fc3.weight"}, "1 tensors are unknown to the name table 'reference': layers.0.fc3.weight"},
+      {{"layers.0.fc1.weight", "layers.0.fc3.weight"},
+       "1 tensors are unknown to the name table 'reference': layers.0.fc3.weight"},
       {{"layers.0.fc1.weight", "layers.x.fc1.weight"}, "layers.x.fc1.weight"},
       {{"layers.0.fc1.weight", "layers.00.fc1.weight"}, "layers.00.fc1.weight"},
       {{"layers.0.fc1.weight", "layers..fc1.weight"}, "layers..fc1.weight"},
-      {{"layers.0.fc1.weight", "a", "b", "c", "d", "e", "f", "g"}, "7 tensors are unknown to the name table 'reference': a, b, c, d, e and 2 more"},
+      {{"layers.0.fc1.weight", "a", "b", "c", "d", "e", "f", "g"},
+       "7 tensors are unknown to the name table 'reference': a, b, c, d, e and 2 more"},
       {{"encoder.layer.0.output.LayerNorm.gamma", "encoder.layer.0.output.LayerNorm.weight"},
-       "encoder.layer.0.output.LayerNorm.gamma and encoder.layer.0.output.LayerNorm.weight (both layers.0.norm2.weight)"},
+       "encoder.layer.0.output.LayerNorm.gamma and encoder.layer.0.output.LayerNorm.weight (both "
+       "layers.0.norm2.weight)"},
       {{"encoder.layer.0.crossattention.self.query.weight", "encoder.layer.0.output.dense.bias"}, "crossattention"},
   };
   for (const auto& row : rows) expect_error(ErrorKind::caller, row.says, [&] { map(row.names); });

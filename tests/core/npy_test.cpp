@@ -23,8 +23,11 @@ TEST(Npy, ReadsEveryVersionAndType) {
     const char* descr;
     ElementType type;
     std::size_t size;
-  } rows[] = {{"<f4", ElementType::f32, 4}, {"<f2", ElementType::f16, 2}, {"<f8", ElementType::f64, 8},
-              {"|b1", ElementType::boolean, 1}, {"|u1", ElementType::u8, 1}};
+  } rows[] = {{"<f4", ElementType::f32, 4},
+              {"<f2", ElementType::f16, 2},
+              {"<f8", ElementType::f64, 8},
+              {"|b1", ElementType::boolean, 1},
+              {"|u1", ElementType::u8, 1}};
   for (const auto& row : rows) {
     for (const int version : {1, 2, 3}) {
       const std::string file =
@@ -68,7 +71,8 @@ TEST(Npy, BrokenFilesAreRefusedWithValues) {
       {file_of(1, header("'<f4'", "False", "(2,)"), "1234"), environment, "takes 8 bytes, the file holds 4"},
       {file_of(1, header("'<f4'", "False", "(1,)"), "12345"), environment, "takes 4 bytes, the file holds 5"},
       {file_of(1, header("'<f4'", "True", "(1,)"), "1234"), caller, "numpy.ascontiguousarray"},
-      {file_of(1, header("'>f4'", "False", "(1,)"), "1234"), caller, "element type '>f4'; read are |b1, |u1, <f2, <f4, <f8"},
+      {file_of(1, header("'>f4'", "False", "(1,)"), "1234"), caller,
+       "element type '>f4'; read are |b1, |u1, <f2, <f4, <f8"},
       {file_of(1, header("[('a', '<f4')]", "False", "(1,)"), "1234"), caller, "a structured array"},
   };
   for (const auto& row : rows) {

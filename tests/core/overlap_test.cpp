@@ -1,10 +1,10 @@
 #include "core/overlap.hpp"
 
-#include <map>
-#include <random>
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <map>
+#include <random>
 
 namespace gnomon {
 namespace {

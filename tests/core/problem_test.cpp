@@ -16,7 +16,8 @@ TEST(Grammar, WhatIsLeftOutHasTheSuitesDefault) {
 
 TEST(Grammar, WordsComeInAnyOrder) {
   const Problem p = parse_problem(
-      "  @cuda:3 mask headroom=0.5 rel=0.125 abs=1e-3 inplace bf16 eps=1e-12 finalnorm nobias relu pre bi f13 l2 h7 d7 s0\tb9 ");
+      "  @cuda:3 mask headroom=0.5 rel=0.125 abs=1e-3 inplace bf16 eps=1e-12 finalnorm nobias relu pre bi f13 l2 h7 d7 "
+      "s0\tb9 ");
   const Problem expected{.batch = 9,
                          .seq = 0,
                          .config = {.layers = 2,
@@ -35,9 +36,10 @@ TEST(Grammar, WordsComeInAnyOrder) {
                          .contract = {.abs = 1e-3, .rel = 0.125, .headroom = 0.5},
                          .device = "cuda:3"};
   EXPECT_EQ(p, expected);
-  EXPECT_EQ(to_string(p),
-            "b9 s0 d7 h7 l2 f13 bi pre relu nobias finalnorm eps=1e-12 bf16 mask inplace abs=0.001 rel=0.125 headroom=0.5 "
-            "@cuda:3");
+  EXPECT_EQ(
+      to_string(p),
+      "b9 s0 d7 h7 l2 f13 bi pre relu nobias finalnorm eps=1e-12 bf16 mask inplace abs=0.001 rel=0.125 headroom=0.5 "
+      "@cuda:3");
 }
 
 TEST(Grammar, FeedForwardWidthsThatReadAsElementTypesAreWrittenWithTwoLetters) {
@@ -53,7 +55,9 @@ Problem random_problem(std::mt19937_64& random) {
   const auto pick = [&](std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random);
   };
-  const auto real = [&] { return std::ldexp(static_cast<double>(pick(1, 1'000'000'007)), static_cast<int>(-pick(20, 60))); };
+  const auto real = [&] {
+    return std::ldexp(static_cast<double>(pick(1, 1'000'000'007)), static_cast<int>(-pick(20, 60)));
+  };
   Problem p;
   p.batch = pick(0, 1000);
   p.seq = pick(0, 1000);

@@ -35,7 +35,8 @@ TEST(Safetensors, ReadsWhatTheFormatSays) {
   EXPECT_EQ(std::memcmp(a.bytes.data(), "3456", 4), 0);
   EXPECT_EQ(read.as_float(a).dtype, DType::f16);
   EXPECT_EQ(read.at("scalar").bytes.size(), 8u);
-  expect_error(ErrorKind::caller, "tensor 'b' is U8; expected F32, F16, BF16 or F64", [&] { read.as_float(read.at("b")); });
+  expect_error(ErrorKind::caller, "tensor 'b' is U8; expected F32, F16, BF16 or F64",
+               [&] { read.as_float(read.at("b")); });
   expect_error(ErrorKind::caller, "no tensor 'c'; there are 4: b, ", [&] { read.at("c"); });
   EXPECT_TRUE(parse(file_of("{}", "")).tensors().empty());
 }
@@ -45,8 +46,9 @@ TEST(Safetensors, BrokenFilesAreRefusedWithValues) {
     return fmt::format(R"({{"t":{{"dtype":"{}","shape":{},"data_offsets":{}}}}})", dtype, shape, offsets);
   };
   const auto two = [](std::string_view first, std::string_view second) {
-    return fmt::format(R"({{"s":{{"dtype":"U8","shape":[2],"data_offsets":{}}},"t":{{"dtype":"U8","shape":[2],"data_offsets":{}}}}})",
-                       first, second);
+    return fmt::format(
+        R"({{"s":{{"dtype":"U8","shape":[2],"data_offsets":{}}},"t":{{"dtype":"U8","shape":[2],"data_offsets":{}}}}})",
+        first, second);
   };
   const struct {
     std::string file, says;
@@ -63,9 +65,12 @@ TEST(Safetensors, BrokenFilesAreRefusedWithValues) {
       {file_of("{}x", ""), "not valid JSON"},
       {file_of("{\"\xff\":{}}", ""), "not valid JSON"},
       {file_of(R"({"t":)" + std::string(10000, '[') + std::string(10000, ']') + "}", ""), "nests deeper than 3"},
-      {file_of(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "1"),
+      {file_of(
+           R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+           "1"),
        "the name 'a' appears twice"},
-      {file_of(R"({"a":{"dtype":"U8","dtype":"I8","shape":[0],"data_offsets":[0,0]}})", ""), "the name 'dtype' appears twice"},
+      {file_of(R"({"a":{"dtype":"U8","dtype":"I8","shape":[0],"data_offsets":[0,0]}})", ""),
+       "the name 'dtype' appears twice"},
       {file_of(R"({"t":3})", ""), "the entry is not an object"},
       {file_of(R"({"t":{"shape":[1],"data_offsets":[0,1]}})", "1"), "tensor 't': 'dtype' is missing"},
       {file_of(R"({"t":{"dtype":"U8","data_offsets":[0,1]}})", "1"), "'shape' is missing"},
@@ -123,7 +128,8 @@ TEST(Safetensors, WhatCannotBeWrittenLeavesNoFile) {
   const test::TemporaryDirectory folder;
   const float x = 1;
   const NamedTensor twice[] = {{"a", DType::f32, {1}, &x}, {"a", DType::f32, {1}, &x}};
-  expect_error(ErrorKind::caller, "two tensors are named 'a'", [&] { write_safetensors(folder.path() / "x", twice, {}); });
+  expect_error(ErrorKind::caller, "two tensors are named 'a'",
+               [&] { write_safetensors(folder.path() / "x", twice, {}); });
   const NamedTensor binary[] = {{"\xff", DType::f32, {1}, &x}};
   expect_error(ErrorKind::caller, "not UTF-8", [&] { write_safetensors(folder.path() / "x", binary, {}); });
   EXPECT_EQ(test::files_in(folder.path()), 0);

@@ -44,7 +44,8 @@ TEST(RandomWeights, AreWhatPyTorchsInitialisationIsLike) {
     EXPECT_NEAR(squares / n, bound * bound / 3, bound * bound * 2 / std::sqrt(n));
   };
   const LayerWeights& layer = w.layers()[0];
-  for (const LinearWeights* linear : {&layer.q_proj, &layer.k_proj, &layer.v_proj, &layer.out_proj, &layer.fc1, &layer.fc2}) {
+  for (const LinearWeights* linear :
+       {&layer.q_proj, &layer.k_proj, &layer.v_proj, &layer.out_proj, &layer.fc1, &layer.fc2}) {
     uniform(linear->weight, 1 / std::sqrt(static_cast<double>(linear->in)));
     uniform(linear->bias, 1 / std::sqrt(static_cast<double>(linear->in)));
     EXPECT_EQ(linear->weight.size(), static_cast<std::size_t>(linear->in * linear->out));
@@ -90,14 +91,17 @@ TEST(Weights, TakeViewsOfFloatsAndCopiesOfTheRest) {
   std::vector<std::vector<std::byte>> storage;
   const DType types[] = {DType::f16, DType::bf16, DType::f64, DType::f32};
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto n = static_cast<std::size_t>(tensors[i].shape[0] * (tensors[i].shape.size() > 1 ? tensors[i].shape[1] : 1));
+    const auto n =
+        static_cast<std::size_t>(tensors[i].shape[0] * (tensors[i].shape.size() > 1 ? tensors[i].shape[1] : 1));
     const DType type = types[i % 4];
     storage.emplace_back(1 + n * size_of(type));
     for (std::size_t k = 0; k < n; ++k) {
       const float value = static_cast<float>(k % 7) - 3;
       const double wide = value;
       const std::uint16_t half = type == DType::f16 ? float_to_f16(value) : float_to_bf16(value);
-      const void* from = type == DType::f64 ? static_cast<const void*>(&wide) : type == DType::f32 ? static_cast<const void*>(&value) : &half;
+      const void* from = type == DType::f64   ? static_cast<const void*>(&wide)
+                         : type == DType::f32 ? static_cast<const void*>(&value)
+                                              : &half;
       std::memcpy(storage.back().data() + 1 + k * size_of(type), from, size_of(type));
     }
     tensors[i].dtype = type;
@@ -153,7 +157,8 @@ TEST(Weights, TensorsThatDoNotFitAreListed) {
   refused(with(kSmall, true, true), "2 missing: norm.weight, norm.bias", nothing);
   StackConfig other = kSmall;
   other.layers = 3;
-  refused(other, "the tensors do not fit 'd8 h2 l3 f12 causal post gelu'; 16 missing: layers.2.attn.q_proj.weight", nothing);
+  refused(other, "the tensors do not fit 'd8 h2 l3 f12 causal post gelu'; 16 missing: layers.2.attn.q_proj.weight",
+          nothing);
   other.layers = 1;
   refused(other, "16 not expected: layers.1.", nothing);
 }
@@ -161,7 +166,9 @@ TEST(Weights, TensorsThatDoNotFitAreListed) {
 TEST(Weights, LayerNormsMayAllBeWithoutBias) {
   const Weights source = Weights::random(kSmall, 5);
   std::vector<NamedTensor> tensors = source.named();
-  std::erase_if(tensors, [](const NamedTensor& t) { return t.name.find("norm") != std::string::npos && t.name.ends_with("bias"); });
+  std::erase_if(tensors, [](const NamedTensor& t) {
+    return t.name.find("norm") != std::string::npos && t.name.ends_with("bias");
+  });
   const Weights w = Weights::from_tensors(kSmall, tensors);
   EXPECT_TRUE(w.layers()[0].norm1.bias.empty());
   EXPECT_EQ(w.named().size(), tensors.size());
@@ -180,7 +187,8 @@ TEST(WeightsFile, CarriesItsConfiguration) {
   EXPECT_TRUE(same_values(loaded, saved));
   StackConfig other = config;
   other.d_ff = 13;
-  expect_error(ErrorKind::caller, "w.safetensors: the tensors do not fit", [&] { Weights::from_safetensors(path, other); });
+  expect_error(ErrorKind::caller, "w.safetensors: the tensors do not fit",
+               [&] { Weights::from_safetensors(path, other); });
 }
 
 TEST(WeightsFile, WithoutAConfigurationSaysWhatItSawAndWhatIsMissing) {
@@ -199,15 +207,16 @@ TEST(WeightsFile, WithoutAConfigurationSaysWhatItSawAndWhatIsMissing) {
 void write_bert(const std::filesystem::path& path, const Weights& w) {
   std::vector<NamedTensor> tensors;
   const std::pair<const char*, const char*> modules[] = {
-      {"attn.q_proj", "attention.self.query"},      {"attn.k_proj", "attention.self.key"},
-      {"attn.v_proj", "attention.self.value"},      {"attn.out_proj", "attention.output.dense"},
-      {"norm1", "attention.output.LayerNorm"},      {"norm2", "output.LayerNorm"},
-      {"fc1", "intermediate.dense"},                {"fc2", "output.dense"}};
+      {"attn.q_proj", "attention.self.query"}, {"attn.k_proj", "attention.self.key"},
+      {"attn.v_proj", "attention.self.value"}, {"attn.out_proj", "attention.output.dense"},
+      {"norm1", "attention.output.LayerNorm"}, {"norm2", "output.LayerNorm"},
+      {"fc1", "intermediate.dense"},           {"fc2", "output.dense"}};
   for (NamedTensor tensor : w.named()) {
     for (const auto& [ours, theirs] : modules) {
       const std::size_t at = tensor.name.find(ours);
       if (at == std::string::npos) continue;
-      tensor.name = "bert.encoder.layer" + tensor.name.substr(6, at - 6) + theirs + tensor.name.substr(at + std::strlen(ours));
+      tensor.name =
+          "bert.encoder.layer" + tensor.name.substr(6, at - 6) + theirs + tensor.name.substr(at + std::strlen(ours));
       break;
     }
     tensors.push_back(tensor);
@@ -222,8 +231,9 @@ TEST(WeightsFile, OfABertTypeIsReadWithItsConfigJson) {
   const auto path = folder.path() / "model.safetensors";
   const Weights source = Weights::random(kSmall, 3);
   write_bert(path, source);
-  test::write_file(folder.path() / "config.json",
-                   R"({"hidden_size":8,"num_attention_heads":4,"intermediate_size":12,"num_hidden_layers":2,"hidden_act":"gelu_new"})");
+  test::write_file(
+      folder.path() / "config.json",
+      R"({"hidden_size":8,"num_attention_heads":4,"intermediate_size":12,"num_hidden_layers":2,"hidden_act":"gelu_new"})");
   const Weights loaded = Weights::from_safetensors(path, std::nullopt);
   EXPECT_EQ(to_string(loaded.config()), "d8 h4 l2 f12 bi post gelu_tanh eps=1e-12");
   EXPECT_TRUE(same_values(loaded, source));
@@ -232,9 +242,10 @@ TEST(WeightsFile, OfABertTypeIsReadWithItsConfigJson) {
 TEST(WeightsFile, AWantedTensorOfIntegersIsNamed) {
   const TemporaryDirectory folder;
   const std::string header = R"({"layers.0.fc1.weight":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}})";
-  const auto path = test::write_file(folder.path() / "w.safetensors",
-                                     std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header + "1234");
-  expect_error(ErrorKind::caller, "tensor 'layers.0.fc1.weight' is I32", [&] { Weights::from_safetensors(path, kSmall); });
+  const auto path = test::write_file(folder.path() / "w.safetensors", std::string(1, static_cast<char>(header.size())) +
+                                                                          std::string(7, '\0') + header + "1234");
+  expect_error(ErrorKind::caller, "tensor 'layers.0.fc1.weight' is I32",
+               [&] { Weights::from_safetensors(path, kSmall); });
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Any bytes are a safetensors file whose every tensor lies inside them, or a refusal.
 #include <cstdlib>
-#include <memory>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "core/error.hpp"
