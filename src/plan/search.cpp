@@ -45,6 +45,7 @@ void Search::run() {
     return;
   }
   contest_.report(incumbent_).outcome = Outcome::estimated;
+  if (!contest_.met(plain)) ladder_.push_back(plain);
   if (!(contest_.candidate(incumbent_) == estimate)) {
     notes.push_back(fmt::format("the estimate {} was out: {}", estimate.to_string(), contest_.met(estimate)->reason));
   }
@@ -222,8 +223,9 @@ bool Search::step_down() {
     ladder_.pop_back();
     incumbent_.plan.reset();
     notes.push_back(fmt::format("{} fell: {}", fallen.candidate.to_string(), fallen.reason));
-    if (contest_.enroll(next, "start", true, false, incumbent_) == Entry::ready) {
-      contest_.report(incumbent_).outcome = Outcome::won;
+    const bool timed = options_.effort != Effort::estimate;
+    if (contest_.enroll(next, "start", timed, false, incumbent_) == Entry::ready) {
+      contest_.report(incumbent_).outcome = timed ? Outcome::won : Outcome::estimated;
       return true;
     }
   }

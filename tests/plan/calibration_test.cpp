@@ -84,6 +84,17 @@ TEST(Calibration, AWinnerThatIsWrongOnTheWholeFalls) {
   EXPECT_THAT(report_on(result.record, "fast").reason, HasSubstr("on the whole call: 1 of 2048"));
 }
 
+TEST(Calibration, AnEstimateThatIsWrongOnTheWholeGivesWayToPlain) {
+  World world = large();
+  world.candidates({{"fast", {.seconds = 0.1, .wrong_on_whole = true}}, {"plain", {.seconds = 1}}});
+  world.backend.estimate_candidate = Candidate::parse("path=fast fuse=off");
+  world.options.effort = Effort::estimate;
+  const PlanResult result = world.plan();
+  EXPECT_EQ(result.record.winner.get("path"), "plain");
+  EXPECT_EQ(report_on(result.record, "plain").outcome, Outcome::estimated);
+  EXPECT_EQ(report_on(result.record, "fast").outcome, Outcome::rejected);
+}
+
 TEST(Calibration, WhenTheReferenceDoesNotFitAPartStandsForTheWhole) {
   World world("b8 s16 d8 h1 l1 f8 causal");
   world.candidates({{"fast", {.seconds = 1e-3}}});
