@@ -1,4 +1,4 @@
-// Blocked attention of one head. The [S, S] scores never exist: a strip of kStripRows queries meets a block of keys, its
+// Blocked attention of one head. The [S, S] scores never exist: a strip of queries meets a block of keys, its
 // softmax is taken online (running maximum and sum), and tiles above the diagonal are not computed.
 //
 // Keys and values are first packed: K transposed into panels whose rows are the keys' lanes, V into rows of whole vectors.
@@ -38,8 +38,10 @@ constexpr int kTileVectors = 2;
 constexpr std::int64_t kPanel = kTileVectors * kLanes;  // keys of a packed panel
 constexpr std::int64_t kKeyBlock = 480;  // keys of a block: K and V of a block (2 x 480 x 64 x 4 B) stay in a 1 MiB L2
 
+constexpr std::int64_t kQueryBlock = 64;  // each key of a block is read from the L2 for 64 queries instead of 8
+
 constexpr std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
-static_assert(kKeyBlock % kPanel == 0);
+static_assert(kKeyBlock % kPanel == 0 && kQueryBlock % kStripRows == 0);
 
 // c[rows][vectors] (+)= a[rows][depth] * b[depth][vectors]: the one inner loop of both products.
 template <int kRows, int kVectors>
@@ -163,13 +165,14 @@ HWY_INLINE std::int64_t visible_keys(const HeadAttention& a, std::int64_t q) {
   return std::upper_bound(a.keys, a.keys + n, static_cast<std::int32_t>(q)) - a.keys;
 }
 
-// The online softmax of one row over the block's scores: scores become exp2(score - maximum); what came before is rescaled.
+// The online softmax of one row over the block's scores: scores become exp2(score - maximum). Returns the factor that what
+// came before must be rescaled by.
 struct RowState {
   float maximum;
   float sum;
 };
 
-HWY_INLINE float softmax_row_block(float* scores, std::int64_t visible, std::int64_t width, RowState& state) {
+HWY_INLINE float softmax_row_block(float* scores, std::int64_t visible, std::int64_t width, bool first, RowState& state) {
   const DF d;
   const VF minus_inf = hn::Set(d, -std::numeric_limits<float>::infinity());
   const std::int64_t whole = visible / kLanes * kLanes;
@@ -195,84 +198,92 @@ HWY_INLINE float softmax_row_block(float* scores, std::int64_t visible, std::int
     c += kLanes;
   }
   for (; c < width; c += kLanes) hn::Store(hn::Zero(d), d, scores + c);
-  const float rescale = hn::GetLane(exp2_nonpositive(d, hn::Set(d, state.maximum - maximum)));
-  state.sum = state.sum * rescale + hn::GetLane(hn::SumOfLanes(d, sum));
+  const float block_sum = hn::GetLane(hn::SumOfLanes(d, sum));
+  const float rescale = first ? 1.0f : hn::GetLane(exp2_nonpositive(d, hn::Set(d, state.maximum - maximum)));
+  state.sum = first ? block_sum : state.sum * rescale + block_sum;
   state.maximum = maximum;
   return rescale;
 }
 
-// One strip of up to kStripRows queries against all its keys.
-struct Strip {
-  float* q;       // [kStripRows][head_dim], scaled by scale * log2(e)
-  float* scores;  // [kStripRows][kKeyBlock]
-  float* out;     // [kStripRows][v_width]
+HWY_INLINE void scale_row(const float* from, float factor, float* to, std::int64_t n) {
+  const DF d;
+  const VF f = hn::Set(d, factor);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, from + i), f), d, to + i);
+  for (; i < n; ++i) to[i] = from[i] * factor;
+}
+
+// A block of queries that share each block of keys while it is in the L2; strips of kStripRows are its inner unit.
+struct QueryBlock {
+  float* q;       // [kQueryBlock][head_dim], scaled by scale * log2(e)
+  float* scores;  // [kStripRows][kKeyBlock], of the strip at work
+  float* out;     // [kQueryBlock][v_width]
+  std::int64_t first, rows;
+  RowState state[kQueryBlock];
+  std::int64_t visible[kQueryBlock];  // rows past the last repeat it
 };
 
-inline void attend_strip(const HeadAttention& a, const PackedHead& packed, const Strip& strip, std::int64_t q0) {
-  const DF d;
-  const std::int64_t rows = std::min<std::int64_t>(kStripRows, a.q_end - q0);
-  const float to_log2 = a.scale * 1.4426950408889634f;
-  for (std::int64_t r = 0; r < kStripRows; ++r) {
-    for (std::int64_t f = 0; f < a.head_dim; ++f) {
-      strip.q[r * a.head_dim + f] = r < rows ? a.q[(q0 + r) * a.ldq + f] * to_log2 : 0.0f;
-    }
+// Strip `r0` of the block against the keys [k0, k0 + keys).
+inline void attend_strip(const HeadAttention& a, const PackedHead& packed, QueryBlock& b, std::int64_t r0, std::int64_t k0,
+                         std::int64_t keys) {
+  const std::int64_t width = round_up(keys, kLanes);
+  const float* q = b.q + r0 * a.head_dim;
+  float* const strip_out = b.out + r0 * packed.v_width;
+  for (std::int64_t c = 0; c < width; c += kPanel) {
+    const int vectors = static_cast<int>(std::min(kPanel, width - c) / kLanes);
+    tile_product_of(vectors, q, a.head_dim, packed.k + (k0 + c) * a.head_dim, kPanel, a.head_dim, b.scores + c, kKeyBlock,
+                    /*accumulate=*/false);
   }
-  RowState state[kStripRows];
-  std::int64_t visible[kStripRows];
-  for (std::int64_t r = 0; r < kStripRows; ++r) {
-    state[r] = {std::numeric_limits<float>::lowest(), 0.0f};
-    visible[r] = visible_keys(a, q0 + std::min(r, rows - 1));
+  for (std::int64_t c = 0; a.key_valid && c < keys; ++c) {
+    if (key_is_valid(a, k0 + c)) continue;
+    for (std::int64_t r = 0; r < kStripRows; ++r) b.scores[r * kKeyBlock + c] = -std::numeric_limits<float>::infinity();
   }
-  const std::int64_t last = visible[rows - 1];
-  const std::int64_t computed = a.causal && a.causal_skip ? last : packed.keys;
+  for (std::int64_t r = 0; r < kStripRows; ++r) {
+    const std::int64_t seen = std::clamp<std::int64_t>(b.visible[r0 + r] - k0, 0, keys);
+    const float rescale = softmax_row_block(b.scores + r * kKeyBlock, seen, width, /*first=*/k0 == 0, b.state[r0 + r]);
+    if (rescale != 1.0f) scale_row(strip_out + r * packed.v_width, rescale, strip_out + r * packed.v_width, packed.v_width);
+  }
   const int v_vectors = static_cast<int>(packed.v_width / kLanes);
-  std::fill_n(strip.out, kStripRows * packed.v_width, 0.0f);
+  for (int v = 0; v < v_vectors; v += kTileVectors) {
+    tile_product_of(std::min(kTileVectors, v_vectors - v), b.scores, kKeyBlock,
+                    packed.v + k0 * packed.v_width + v * kLanes, packed.v_width, keys, strip_out + v * kLanes,
+                    packed.v_width, /*accumulate=*/k0 > 0);
+  }
+}
 
-  for (std::int64_t k0 = 0; k0 < computed; k0 += kKeyBlock) {
-    const std::int64_t block = std::min(kKeyBlock, computed - k0);
-    const std::int64_t width = round_up(block, kLanes);
-    for (std::int64_t c = 0; c < width; c += kPanel) {
-      const int vectors = static_cast<int>(std::min(kPanel, width - c) / kLanes);
-      tile_product_of(vectors, strip.q, a.head_dim, packed.k + (k0 + c) * a.head_dim, kPanel, a.head_dim,
-                      strip.scores + c, kKeyBlock, /*accumulate=*/false);
-    }
-    if (a.key_valid) {
-      for (std::int64_t c = 0; c < block; ++c) {
-        if (key_is_valid(a, k0 + c)) continue;
-        for (std::int64_t r = 0; r < kStripRows; ++r) {
-          strip.scores[r * kKeyBlock + c] = -std::numeric_limits<float>::infinity();
-        }
-      }
-    }
-    for (std::int64_t r = 0; r < kStripRows; ++r) {
-      const std::int64_t seen = std::clamp<std::int64_t>(visible[r] - k0, 0, block);
-      const float rescale = softmax_row_block(strip.scores + r * kKeyBlock, seen, width, state[r]);
-      if (k0 > 0 && rescale != 1.0f) {
-        float* out = strip.out + r * packed.v_width;
-        for (std::int64_t f = 0; f < packed.v_width; f += kLanes) {
-          hn::Store(hn::Mul(hn::Load(d, out + f), hn::Set(d, rescale)), d, out + f);
-        }
-      }
-    }
-    for (int v = 0; v < v_vectors; v += kTileVectors) {
-      tile_product_of(std::min(kTileVectors, v_vectors - v), strip.scores, kKeyBlock,
-                      packed.v + k0 * packed.v_width + v * kLanes, packed.v_width, block, strip.out + v * kLanes,
-                      packed.v_width, /*accumulate=*/k0 > 0);
+inline void attend_block(const HeadAttention& a, const PackedHead& packed, QueryBlock& b) {
+  const float to_log2 = a.scale * 1.4426950408889634f;
+  const std::int64_t strips = (b.rows + kStripRows - 1) / kStripRows;
+  for (std::int64_t r = 0; r < strips * kStripRows; ++r) {
+    float* q = b.q + r * a.head_dim;
+    if (r < b.rows) scale_row(a.q + (b.first + r) * a.ldq, to_log2, q, a.head_dim);
+    else std::fill_n(q, a.head_dim, 0.0f);
+    b.state[r] = {std::numeric_limits<float>::lowest(), 0.0f};
+    b.visible[r] = visible_keys(a, b.first + std::min(r, b.rows - 1));
+  }
+  const auto computed = [&](std::int64_t strip) {  // keys that a strip is multiplied with
+    return a.causal && a.causal_skip ? b.visible[strip * kStripRows + kStripRows - 1] : packed.keys;
+  };
+  const std::int64_t most = computed(strips - 1);
+  for (std::int64_t k0 = 0; k0 < most; k0 += kKeyBlock) {
+    for (std::int64_t strip = 0; strip < strips; ++strip) {
+      const std::int64_t keys = std::min(kKeyBlock, computed(strip) - k0);
+      if (keys > 0) attend_strip(a, packed, b, strip * kStripRows, k0, keys);
     }
   }
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const float inverse = state[r].sum == 0.0f ? 0.0f : 1.0f / state[r].sum;  // no visible key: output 0
-    const float* from = strip.out + r * packed.v_width;
-    float* to = a.out + (q0 + r) * a.ldo;
-    for (std::int64_t f = 0; f < a.head_dim; ++f) to[f] = from[f] * inverse;
+  for (std::int64_t r = 0; r < b.rows; ++r) {
+    float* const to = a.out + (b.first + r) * a.ldo;
+    // No key met, or none of weight: output 0.
+    if (computed(r / kStripRows) == 0 || b.state[r].sum == 0.0f) std::fill_n(to, a.head_dim, 0.0f);
+    else scale_row(b.out + r * packed.v_width, 1.0f / b.state[r].sum, to, a.head_dim);
   }
 }
 
 std::int64_t head_attention_scratch(std::int64_t seq, std::int64_t head_dim) {
   const std::int64_t v_width = round_up(head_dim, kLanes);
   const std::int64_t k = round_up(seq, kPanel) * head_dim;
-  const std::int64_t strip = kStripRows * (round_up(head_dim, kLanes) + kKeyBlock + v_width);
-  return round_up(k, kLanes) + seq * v_width + strip + round_up(head_dim, kLanes) + 4 * kLanes;
+  const std::int64_t queries = kQueryBlock * (head_dim + v_width) + kStripRows * kKeyBlock;
+  return round_up(k, kLanes) + seq * v_width + round_up(head_dim, kLanes) + round_up(queries, kLanes);
 }
 
 void head_attention(const HeadAttention& a) {
@@ -288,9 +299,15 @@ void head_attention(const HeadAttention& a) {
   packed.k = take(round_up(a.seq, kPanel) * a.head_dim);
   packed.v = take(a.seq * packed.v_width);
   packed.zeros = take(a.head_dim);
-  const Strip strip{take(kStripRows * a.head_dim), take(kStripRows * kKeyBlock), take(kStripRows * packed.v_width)};
+  QueryBlock block;
+  block.q = take(kQueryBlock * a.head_dim);
+  block.scores = take(kStripRows * kKeyBlock);
+  block.out = take(kQueryBlock * packed.v_width);
   pack_head(a, packed);
-  for (std::int64_t q = a.q_begin; q < a.q_end; q += kStripRows) attend_strip(a, packed, strip, q);
+  for (block.first = a.q_begin; block.first < a.q_end; block.first += kQueryBlock) {
+    block.rows = std::min(kQueryBlock, a.q_end - block.first);
+    attend_block(a, packed, block);
+  }
 }
 
 }  // namespace gnomon::cpu::HWY_NAMESPACE

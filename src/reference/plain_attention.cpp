@@ -43,7 +43,9 @@ void PlainAttention::scale(float* scores) const {
 
 void PlainAttention::mask_causal(const HeadViews& head, float* scores) const {
   for (std::int64_t q = 0; q < queries_; ++q) {
-    for (std::int64_t k = head.q0 + q + 1; k < seq_; ++k) scores[q * seq_ + k] = kMinusInf;
+    // masked_fill reads and writes every element, the visible ones too.
+    float* row = scores + q * seq_;
+    for (std::int64_t k = 0; k < seq_; ++k) row[k] = k <= head.q0 + q ? row[k] : kMinusInf;
   }
 }
 

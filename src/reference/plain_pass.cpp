@@ -30,7 +30,8 @@ std::vector<cpu::Product> products(cpu::WeightPacks& packs, const LinearWeights&
 
 // The tensors of a pass, each a whole [rows, ...] tensor in memory.
 struct PlainPass::Buffers {
-  float *input, *x, *y, *q, *k, *v, *attended, *hidden, *scores, *weights;
+  // ..._heads: [B, H, S, head_dim]; all others [rows, ...].
+  float *input, *x, *y, *q, *k, *v, *q_heads, *k_heads, *v_heads, *attended, *hidden, *scores, *weights;
 
   static Buffers place(float* scratch, const StackConfig& c, std::int64_t rows, std::int64_t score_floats, std::int64_t* total) {
     std::int64_t used = 0;
@@ -40,8 +41,13 @@ struct PlainPass::Buffers {
       return at;
     };
     const std::int64_t activation = rows * c.d_model;
-    Buffers b{take(activation), take(activation), take(activation), take(activation),   take(activation),
-              take(activation), take(activation), take(rows * c.d_ff), take(score_floats), take(score_floats)};
+    Buffers b{};
+    for (float** tensor : {&b.input, &b.x, &b.y, &b.q, &b.k, &b.v, &b.q_heads, &b.k_heads, &b.v_heads, &b.attended}) {
+      *tensor = take(activation);
+    }
+    b.hidden = take(rows * c.d_ff);
+    b.scores = take(score_floats);
+    b.weights = take(score_floats);
     if (total) *total = used;
     return b;
   }
@@ -77,9 +83,9 @@ PlainPass::PlainPass(const Weights& weights, cpu::WeightPacks& packs, std::int64
     const auto bind = [&](const LinearWeights& linear) { return products(packs, linear, rows_, rows_per_block_, workers); };
     layers_.push_back({&w, bind(w.q_proj), bind(w.k_proj), bind(w.v_proj), bind(w.out_proj), bind(w.fc1), bind(w.fc2)});
   }
-  const std::int64_t d = config_.d_model;
+  const std::int64_t width = config_.head_dim();
   for (const std::int64_t queries : {query_block_, seq % query_block_}) {
-    if (queries > 0) attention_.emplace_back(queries, seq, config_.head_dim(), d, d, config_.causal, workers);
+    if (queries > 0) attention_.emplace_back(queries, seq, width, width, width, config_.causal, workers);
   }
 }
 
@@ -131,7 +137,11 @@ void PlainPass::layer(const Layer& layer, const Call& call, const Buffers& b, co
   linear(layer.q, attention_input, d, b.q, d);
   linear(layer.k, attention_input, d, b.k, d);
   linear(layer.v, attention_input, d, b.v, d);
-  attention(call, b);
+  split_heads(b.q, b.q_heads);
+  split_heads(b.k, b.k_heads);
+  split_heads(b.v, b.v_heads);
+  attention(call, b);  // leaves its answer in q_heads: Q is used up
+  merge_heads(b.q_heads, b.attended);
   linear(layer.out, b.attended, d, b.q, d);
   add(x, b.q, b.k);
   const float* residual = b.k;  // what the second sublayer adds to
@@ -184,9 +194,8 @@ void PlainPass::attend_blocked(const Call& call, const Buffers& b) {
 }
 
 HeadViews PlainPass::head(const Buffers& b, std::int64_t unit, std::int64_t q0) const {
-  const std::int64_t at =
-      unit / config_.n_heads * seq_ * config_.d_model + unit % config_.n_heads * config_.head_dim();
-  return {q0, b.q + at, b.k + at, b.v + at, b.attended + at};
+  const std::int64_t at = unit * seq_ * config_.head_dim();
+  return {q0, b.q_heads + at, b.k_heads + at, b.v_heads + at, b.q_heads + at};
 }
 
 KeyMask PlainPass::key_mask(const Call& call, std::int64_t unit) const {
@@ -198,6 +207,29 @@ void PlainPass::linear(const std::vector<cpu::Product>& by_rows, const float* x,
   each_row_block([&](int worker, std::int64_t first, std::int64_t rows) {
     const cpu::Product& product = by_rows.front().spec().rows == rows ? by_rows.front() : by_rows.back();
     product.run(worker, x + first * ldx, y + first * ldy);
+  });
+}
+
+// [B, S, H, head_dim] to [B, H, S, head_dim], and back.
+void PlainPass::split_heads(const float* from, float* to) {
+  const std::int64_t width = config_.head_dim(), heads = config_.n_heads;
+  each_row_block([&](int, std::int64_t first, std::int64_t rows) {
+    for (std::int64_t r = first; r < first + rows; ++r) {
+      for (std::int64_t h = 0; h < heads; ++h) {
+        std::copy_n(from + (r * heads + h) * width, width, to + ((r / seq_ * heads + h) * seq_ + r % seq_) * width);
+      }
+    }
+  });
+}
+
+void PlainPass::merge_heads(const float* from, float* to) {
+  const std::int64_t width = config_.head_dim(), heads = config_.n_heads;
+  each_row_block([&](int, std::int64_t first, std::int64_t rows) {
+    for (std::int64_t r = first; r < first + rows; ++r) {
+      for (std::int64_t h = 0; h < heads; ++h) {
+        std::copy_n(from + ((r / seq_ * heads + h) * seq_ + r % seq_) * width, width, to + (r * heads + h) * width);
+      }
+    }
   });
 }
 

@@ -1,8 +1,9 @@
 // The reference: the plain forward pass, operator by operator over library products in fp32, each a pass of its own over
 // memory. It is the baseline that plans are timed against, and the oracle that they are judged by.
 //
-// The defects it keeps on purpose are numbered in docs/architecture.md. Where it is kinder than PyTorch eager: no copies for
-// the transposes around attention, buffers are reused between operators, and the GELU works in place.
+// The defects it keeps on purpose are numbered in docs/architecture.md. Its passes are those of PyTorch eager: Q, K and V
+// are copied to [B, H, S, head_dim] for the batched products and attention's answer is copied back. Where it is kinder: buffers
+// are reused between operators, and scaling, masking and GELU work in place.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,8 @@ class PlainPass {
   void attention(const Call& call, const Buffers& b);
   void attend_stored(const Call& call, const Buffers& b);
   void attend_blocked(const Call& call, const Buffers& b);
+  void split_heads(const float* from, float* to);
+  void merge_heads(const float* from, float* to);
   void linear(const std::vector<cpu::Product>& by_rows, const float* x, std::int64_t ldx, float* y, std::int64_t ldy);
   void norm(const NormWeights& norm, const float* x, float* y);
   void add(const float* a, const float* b, float* y);
