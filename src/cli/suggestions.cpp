@@ -66,7 +66,7 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
   const CLI::App& command = innermost(app);
   const std::string path = &command == &app ? "gnomon" : "gnomon " + command.get_name();
   const std::string help = fmt::format(" (see `{} --help`)", path);
-  if (error.get_name() != "ExtrasError") return error.what() + help;
+  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return error.what() + help;
 
   std::string extra = first_extra(error.what());
   if (extra.empty() && argc > 1) extra = argv[1];

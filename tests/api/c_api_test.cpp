@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr const char* config = "d16 h2 l2 f32";
+constexpr const char* config = "d16 h2 l2 f48";
 
 struct CApi : testing::Test {
   void SetUp() override {

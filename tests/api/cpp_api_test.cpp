@@ -23,7 +23,7 @@ std::vector<float> waves(std::size_t count) {
 }
 
 TEST(CppApi, InPlaceGivesTheAnswerOfOutOfPlace) {
-  gnomon::Engine engine(gnomon::Weights::random("d16 h2 l2 f32 pre finalnorm", 3), quick());
+  gnomon::Engine engine(gnomon::Weights::random("d16 h2 l2 f48 pre finalnorm", 3), quick());
   std::vector<float> x = waves(2 * 5 * 16), y(x.size());
   engine.forward(gnomon::tensor(std::as_const(x).data(), {2, 5, 16}), gnomon::tensor(y.data(), {2, 5, 16}));
   engine.forward(gnomon::tensor(x.data(), {2, 5, 16}), gnomon::tensor(x.data(), {2, 5, 16}));
@@ -32,7 +32,7 @@ TEST(CppApi, InPlaceGivesTheAnswerOfOutOfPlace) {
 
 TEST(CppApi, SavedWeightsGiveTheSameAnswer) {
   const auto path = std::filesystem::temp_directory_path() / "gnomon_cpp_api_test.safetensors";
-  const gnomon::Weights weights = gnomon::Weights::random("d16 h2 l1 f32 bi", 3);
+  const gnomon::Weights weights = gnomon::Weights::random("d16 h2 l1 f48 bi", 3);
   weights.save(path.string());
   const gnomon::Weights loaded = gnomon::Weights::load(path.string());
   EXPECT_EQ(loaded.config(), weights.config());
@@ -58,7 +58,7 @@ TEST(CppApi, MissingTensorsAreNamed) {
   const std::vector<float> weight(16 * 16);
   const gnomon::NamedTensor only = {"layers.0.attn.q_proj.weight", weight.data(), gnomon::DType::f32, {16, 16}};
   try {
-    gnomon::Weights::from_tensors("d16 h2 l1 f32", std::span(&only, 1));
+    gnomon::Weights::from_tensors("d16 h2 l1 f48", std::span(&only, 1));
     FAIL() << "all other tensors are missing";
   } catch (const gnomon::Error& error) {
     EXPECT_EQ(error.kind(), gnomon::ErrorKind::caller);
@@ -67,7 +67,7 @@ TEST(CppApi, MissingTensorsAreNamed) {
 }
 
 TEST(CppApi, StridedInputsAndMasks) {
-  gnomon::Engine engine(gnomon::Weights::random("d16 h2 l1 f32 bi", 3), quick());
+  gnomon::Engine engine(gnomon::Weights::random("d16 h2 l1 f48 bi", 3), quick());
   const std::vector<float> x = waves(3 * 2 * 16);  // [S, B, d] in memory
   std::vector<float> contiguous(x.size()), y(x.size()), z(x.size());
   for (std::size_t b = 0; b < 2; ++b) {

@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
-SMALL = "b2 s5 d16 h2 l2 f32"
+SMALL = "b2 s5 d16 h2 l2 f48"
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def weights(gnomon, tmp_path):
     for layer in range(2):
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
             shapes[f"layers.{layer}.attn.{name}"] = (16, 16)
-        shapes[f"layers.{layer}.fc1"], shapes[f"layers.{layer}.fc2"] = (32, 16), (16, 32)
+        shapes[f"layers.{layer}.fc1"], shapes[f"layers.{layer}.fc2"] = (48, 16), (16, 48)
     tensors = {}
     for name, shape in shapes.items():
         tensors[f"{name}.weight"] = generator.normal(0, 0.25, shape)
@@ -48,7 +48,7 @@ def test_run_round_trip(gnomon, weights, tmp_path):
     mask = np.array([[True, True, True, False, False], [True] * 5])
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "mask.npy", mask)
-    config = ["--config", "d16 h2 l2 f32 bi"]
+    config = ["--config", "d16 h2 l2 f48 bi"]
     summary = gnomon.json("run", weights, "-i", "x.npy", "-m", "mask.npy", "-o", "y.npy", *config, "--json")
     assert summary["shape"] == [2, 5, 16] and summary["dtype"] == "f32" and "mask" in summary["problem"]
     y = np.load(tmp_path / "y.npy")
@@ -74,7 +74,7 @@ def test_run_round_trip(gnomon, weights, tmp_path):
 ])
 def test_run_refuses_other_inputs(gnomon, weights, tmp_path, change, expected):
     np.save(tmp_path / "x.npy", change(np.ones((2, 5, 16), np.float32)))
-    done = gnomon("run", weights, "-i", "x.npy", "-o", "y.npy", "--config", "d16 h2 l2 f32", code=2)
+    done = gnomon("run", weights, "-i", "x.npy", "-o", "y.npy", "--config", "d16 h2 l2 f48", code=2)
     assert expected in done.stderr
     assert not (tmp_path / "y.npy").exists()
 
@@ -101,10 +101,10 @@ def test_plans_travel(gnomon):
 
 
 def test_verify_holds(gnomon):
-    report = gnomon.json("verify", SMALL, "-n", "5", "--json", "--plan-budget", "1")
+    report = gnomon.json("verify", SMALL, "-n", "5", "--json", "--plan-budget", "1", "--fp32-only")
     assert report["failed"] == 0 and len(report["samples"]) == 10
     assert {sample["mask"] for sample in report["samples"]} > {"none", "left padding", "one sequence empty"}
-    assert "0 broke the contract" in gnomon("verify", SMALL, "-n", "1", "--no-masks").stdout
+    assert "0 broke the contract" in gnomon("verify", SMALL, "-n", "1", "--no-masks", "--fp32-only").stdout
 
 
 def test_verify_fails_when_the_contract_does_not_hold(gnomon):
@@ -115,7 +115,7 @@ def test_verify_fails_when_the_contract_does_not_hold(gnomon):
 
 
 def test_bench_reports_the_same_in_all_forms(gnomon, tmp_path):
-    done = gnomon("bench", SMALL, "b1 s4 d16 h2 l1 f32 mask inplace", "--budget", "6", "--json", "r.json", "--csv", "r.csv", "--note", "commit=abc")
+    done = gnomon("bench", SMALL, "b1 s4 d16 h2 l1 f48 mask inplace", "--budget", "6", "--json", "r.json", "--csv", "r.csv", "--note", "commit=abc")
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["notes"] == {"commit": "abc"} and len(report["rows"]) == 2
     for row in report["rows"]:
@@ -130,7 +130,7 @@ def test_bench_reports_the_same_in_all_forms(gnomon, tmp_path):
 
 
 def test_bench_lists_what_cannot_run(gnomon):
-    report = gnomon.json("bench", "b32 s1000000 d1024 h16 f4096", "b512 s512 d1024 h16 f4096", "b1 s4 d16 h2 l1 f32", "--budget", "3", "--json", "-")
+    report = gnomon.json("bench", "b32 s1000000 d1024 h16 f4096", "b512 s512 d1024 h16 f4096", "b1 s4 d16 h2 l1 f48", "--budget", "3", "--json", "-")
     memory, time, small = report["rows"]
     assert memory["not_run"].startswith("memory: needs at least")
     assert time["not_run"].startswith(("time: needs about", "memory: needs at least"))
