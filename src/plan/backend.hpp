@@ -18,15 +18,15 @@ namespace gnomon {
 class Plan {
  public:
   virtual ~Plan() = default;
-  virtual void run(const Call& call) = 0;              // asynchronous on a device; complete on return on the CPU
-  virtual std::int64_t scratch_bytes() const = 0;      // peak memory beyond input, output and weights
+  virtual void run(const Call& call) = 0;                  // asynchronous on a device; complete on return on the CPU
+  virtual std::int64_t scratch_bytes() const = 0;          // peak memory beyond input, output and weights
   virtual std::int64_t packed_bytes() const { return 0; }  // weights in the plan's own layout
   // Everything but the kernels: what calling, dispatch and barriers cost. False when this plan cannot tell.
   virtual bool run_without_kernels(const Call&) { return false; }
   virtual void poison_scratch() {}  // fills its scratch with NaN: called before a checked run
   // Calls (or slices of calls) that left the range this plan was verified on and were answered in fp32.
   virtual std::int64_t range_fallbacks() const { return 0; }
-  virtual void set_verified_range(double) {}           // largest |input| of the verifying call; reduced-precision plans only
+  virtual void set_verified_range(double) {}  // largest |input| of the verifying call; reduced-precision plans only
 };
 
 // What a stored plan depends on. Entries made under another environment are misses.
@@ -40,7 +40,8 @@ struct Environment {
 class Workbench {
  public:
   virtual ~Workbench() = default;
-  // Poisons the output with NaN, runs, compares every element with the reference, and checks the guard zones around the output.
+  // Poisons the output with NaN, runs, compares every element with the reference, and checks the guard zones around the
+  // output.
   virtual Verdict check(Plan& plan) = 0;
   virtual void before_timed_run() {}     // restores an in-place input; untimed
   virtual void run(Plan& plan) = 0;      // one run on scratch, complete on return

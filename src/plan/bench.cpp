@@ -26,7 +26,8 @@ Bench open_bench(Backend& backend, const Call& call, Problem part) {
 std::string describe_failure(const Verdict& verdict, const Contract& contract) {
   if (!verdict.fault.empty()) return verdict.fault;
   if (verdict.first_bad < 0) {
-    return fmt::format("worst element at {:.3g} of the contract's limit, headroom is {:g}", verdict.worst, contract.headroom);
+    return fmt::format("worst element at {:.3g} of the contract's limit, headroom is {:g}", verdict.worst,
+                       contract.headroom);
   }
   return fmt::format("{} of {} elements out of contract, worst {:.3g} of the limit; element {} is {:g}, reference {:g}",
                      verdict.out_of_contract, verdict.elements, verdict.worst, verdict.first_bad, verdict.bad_value,

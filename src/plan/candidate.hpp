@@ -21,14 +21,14 @@ class Candidate {
   Candidate() = default;
   explicit Candidate(std::vector<Choice> choices) : choices_(std::move(choices)) {}
 
-  const std::string& get(std::string_view name) const;       // internal error when absent
-  const std::string* find(std::string_view name) const;      // null when absent
-  bool on(std::string_view name) const;                      // value is "on"
-  Candidate with(std::span<const Choice> changes) const;     // same order of names; absent names are appended
+  const std::string& get(std::string_view name) const;    // internal error when absent
+  const std::string* find(std::string_view name) const;   // null when absent
+  bool on(std::string_view name) const;                   // value is "on"
+  Candidate with(std::span<const Choice> changes) const;  // same order of names; absent names are appended
   const std::vector<Choice>& choices() const { return choices_; }
 
-  std::string to_string() const;                             // "fused_qkv=on slices=4 ..."
-  static Candidate parse(std::string_view text);             // caller error on a malformed word
+  std::string to_string() const;                  // "fused_qkv=on slices=4 ..."
+  static Candidate parse(std::string_view text);  // caller error on a malformed word
   bool operator==(const Candidate&) const = default;
 
  private:
@@ -42,12 +42,12 @@ struct Refusal {
 
 // What the caller demands of any plan. Part of the plan store's key: another demand is another plan.
 struct Constraints {
-  std::vector<Choice> forced;              // "fused_qkv=off": only candidates with this value
-  bool fp32_only = false;                  // no bf16, fp16, tf32
-  bool exact_activation = false;           // no tanh in place of erf
+  std::vector<Choice> forced;                // "fused_qkv=off": only candidates with this value
+  bool fp32_only = false;                    // no bf16, fp16, tf32
+  bool exact_activation = false;             // no tanh in place of erf
   std::optional<std::int64_t> memory_limit;  // bytes, beyond input and output and weights
-  std::optional<int> threads;              // at most so many
-  std::string to_string() const;           // "" when nothing is demanded
+  std::optional<int> threads;                // at most so many
+  std::string to_string() const;             // "" when nothing is demanded
   bool operator==(const Constraints&) const = default;
 };
 

@@ -9,7 +9,12 @@ namespace gnomon {
 
 Conclusion::Conclusion(Backend& backend, Clock& clock, const Problem& problem, const Call& call, const Bench& bench,
                        double reference_seconds, double budget_end, double budget_seconds)
-    : backend_(backend), clock_(clock), problem_(problem), call_(call), bench_(bench), budget_end_(budget_end),
+    : backend_(backend),
+      clock_(clock),
+      problem_(problem),
+      call_(call),
+      bench_(bench),
+      budget_end_(budget_end),
       range_(bench.workbench->input_max()) {
   if (!part()) return;
   // The reference once more, a pass of the winner that is hardly slower, and the comparison of every element.
@@ -27,7 +32,8 @@ std::unique_ptr<Plan> Conclusion::conclude(Contest& contest, Search& search) {
       if (std::unique_ptr<Plan> plan = bind_whole(contest.report(winner))) return plan;
     }
     const std::string reason = contest.report(winner).reason;
-    if (!search.step_down()) throw_environment("no candidate passed its last check for {}: {}", to_string(problem_), reason);
+    if (!search.step_down())
+      throw_environment("no candidate passed its last check for {}: {}", to_string(problem_), reason);
   }
 }
 

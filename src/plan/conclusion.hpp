@@ -1,4 +1,5 @@
-// The end of a planning: the winner is judged a last time and, when a part stood for the whole call, bound to the whole.
+// The end of a planning: the winner is judged a last time and, when a part stood for the whole call, bound to the
+// whole.
 #pragma once
 
 #include "plan/bench.hpp"

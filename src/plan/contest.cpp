@@ -9,8 +9,14 @@
 namespace gnomon {
 Contest::Contest(Backend& backend, Clock& clock, Workbench& bench, const Problem& whole, const Problem& timed,
                  const PlannerOptions& options, double started, double deadline)
-    : backend_(backend), clock_(clock), meter_(bench, clock, timed.inplace), whole_(whole), timed_(timed),
-      options_(options), started_(started), deadline_(deadline) {}
+    : backend_(backend),
+      clock_(clock),
+      meter_(bench, clock, timed.inplace),
+      whole_(whole),
+      timed_(timed),
+      options_(options),
+      started_(started),
+      deadline_(deadline) {}
 
 bool Contest::over(const Contender& incumbent) const {
   return !time_for((3 + incumbent.runs) * incumbent.seconds, deadline_) || clock_.now() >= deadline_;
@@ -101,8 +107,8 @@ Entry Contest::enroll(const Candidate& candidate, const std::string& group, bool
     return Entry::out;
   }
   tell("preparing " + candidate.to_string());
-  const Fate fate = guarded(contender.report, "while being prepared",
-                            [&] { contender.plan = backend_.prepare(timed_, candidate); });
+  const Fate fate =
+      guarded(contender.report, "while being prepared", [&] { contender.plan = backend_.prepare(timed_, candidate); });
   if (fate == Fate::no_memory && retry) {
     if (known) {
       report(contender).outcome = Outcome::untimed;
@@ -127,8 +133,8 @@ bool Contest::recheck(Contender& contender) { return contender.checked || judge(
 
 bool Contest::sample(Contender& contender, int runs, double& seconds) {
   contender.checked = false;
-  const Fate fate = guarded(contender.report, "while being timed",
-                            [&] { seconds = meter_.sample(*contender.plan, runs); });
+  const Fate fate =
+      guarded(contender.report, "while being timed", [&] { seconds = meter_.sample(*contender.plan, runs); });
   if (fate != Fate::fine) return false;
   contender.seconds = seconds;
   samples_[contender.report].push_back(seconds);
@@ -136,7 +142,8 @@ bool Contest::sample(Contender& contender, int runs, double& seconds) {
 }
 
 void Contest::note_interval(CandidateReport& its, std::span<const double> ratios) const {
-  const Interval interval = median_interval(ratios, static_cast<int>(ratios.size()) > kFewestPairs ? 0.95 : kLookCoverage);
+  const Interval interval =
+      median_interval(ratios, static_cast<int>(ratios.size()) > kFewestPairs ? 0.95 : kLookCoverage);
   its.ratio = interval.median;
   its.ratio_low = interval.low;
   its.ratio_high = interval.high;
@@ -164,7 +171,8 @@ Duel Contest::duel(Contender& incumbent, Contender& challenger, double until) {
   if (!ratios.empty()) note_interval(its, ratios);
   if (standing == Standing::open && static_cast<int>(ratios.size()) < kMostPairs) {
     if (static_cast<int>(ratios.size()) < kFewestPairs) {
-      its.reason = fmt::format("{}; after {} pairs (one pass takes {:.3g} s)", why_over(), ratios.size(), challenger.seconds);
+      its.reason =
+          fmt::format("{}; after {} pairs (one pass takes {:.3g} s)", why_over(), ratios.size(), challenger.seconds);
       return Duel::unfinished;
     }
     standing = last_look(ratios);
@@ -177,7 +185,8 @@ Duel Contest::duel(Contender& incumbent, Contender& challenger, double until) {
   return standing == Standing::faster ? Duel::faster : Duel::slower;
 }
 
-// One sample of everybody, in order or reversed; false when time or the incumbent failed. Failed challengers lose their plan.
+// One sample of everybody, in order or reversed; false when time or the incumbent failed. Failed challengers lose their
+// plan.
 bool Contest::round(Contender& incumbent, std::vector<Contender>& challengers, std::vector<std::vector<double>>& ratios,
                     bool reversed) {
   int runs = incumbent.runs;

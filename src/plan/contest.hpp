@@ -16,9 +16,9 @@ namespace gnomon {
 struct Contender {
   std::size_t report = 0;  // index into Contest::reports
   std::unique_ptr<Plan> plan;
-  int runs = 0;            // per sample, for the clock; 0: never timed
-  double seconds = 0;      // of one pass, as last seen
-  bool checked = false;    // no run since the last check
+  int runs = 0;          // per sample, for the clock; 0: never timed
+  double seconds = 0;    // of one pass, as last seen
+  bool checked = false;  // no run since the last check
 };
 
 enum class Entry { ready, out, no_memory };

@@ -48,10 +48,14 @@ T load(const std::byte* at) {
 
 float element(const std::byte* at, DType dtype) {
   switch (dtype) {
-    case DType::f32: return load<float>(at);
-    case DType::f16: return f16_to_float(load<std::uint16_t>(at));
-    case DType::bf16: return bf16_to_float(load<std::uint16_t>(at));
-    case DType::f64: break;
+    case DType::f32:
+      return load<float>(at);
+    case DType::f16:
+      return f16_to_float(load<std::uint16_t>(at));
+    case DType::bf16:
+      return bf16_to_float(load<std::uint16_t>(at));
+    case DType::f64:
+      break;
   }
   throw_internal("no bench for tensors of {}", name_of(dtype));
 }
@@ -78,7 +82,8 @@ void copy(const TensorView& to, const ConstTensorView& from) {
       return;
     }
     for (std::int64_t i = 0; i < from.shape[2]; ++i) {
-      std::memcpy(target + i * to.strides[2] * size, source + i * from.strides[2] * size, static_cast<std::size_t>(size));
+      std::memcpy(target + i * to.strides[2] * size, source + i * from.strides[2] * size,
+                  static_cast<std::size_t>(size));
     }
   });
 }
@@ -93,7 +98,8 @@ HostWorkbench::Memory HostWorkbench::allocate(std::size_t bytes) {
   return Memory(static_cast<std::byte*>(memory));
 }
 
-HostWorkbench::HostWorkbench(const Problem& problem, const Call& call, const std::function<void(const Call&)>& reference)
+HostWorkbench::HostWorkbench(const Problem& problem, const Call& call,
+                             const std::function<void(const Call&)>& reference)
     : problem_(problem), input_(call.input), call_(call) {
   reference_ = allocate(static_cast<std::size_t>(call.input.elements()) * sizeof(float));
   lay_out_scratch(call);

@@ -17,7 +17,8 @@ int Meter::trustworthy_runs(Plan& plan, double& seconds) {
     seconds = sample(plan, runs);
     if (runs >= kMostRuns || seconds * runs >= 10 * kTrustworthySample) return runs;
     // A short one is taken twice: a page fault in the first would pass a pass of 20 us off as one of 200.
-    if (seconds * runs >= kTrustworthySample && (seconds = sample(plan, runs)) * runs >= kTrustworthySample) return runs;
+    if (seconds * runs >= kTrustworthySample && (seconds = sample(plan, runs)) * runs >= kTrustworthySample)
+      return runs;
   }
 }
 

@@ -3,21 +3,26 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <utility>
-
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/error.hpp"
 
 namespace gnomon {
 namespace {
 
-constexpr std::array<std::pair<Effort, std::string_view>, 4> kEfforts{{
-    {Effort::estimate, "estimate"}, {Effort::measure, "measure"}, {Effort::exhaustive, "exhaustive"}, {Effort::stored, "stored"}}};
-constexpr std::array<std::pair<Outcome, std::string_view>, 8> kOutcomes{{
-    {Outcome::won, "won"}, {Outcome::lost, "lost"}, {Outcome::tied, "tied"}, {Outcome::halved, "halved"},
-    {Outcome::rejected, "rejected"}, {Outcome::refused, "refused"}, {Outcome::untimed, "untimed"},
-    {Outcome::estimated, "estimated"}}};
+constexpr std::array<std::pair<Effort, std::string_view>, 4> kEfforts{{{Effort::estimate, "estimate"},
+                                                                       {Effort::measure, "measure"},
+                                                                       {Effort::exhaustive, "exhaustive"},
+                                                                       {Effort::stored, "stored"}}};
+constexpr std::array<std::pair<Outcome, std::string_view>, 8> kOutcomes{{{Outcome::won, "won"},
+                                                                         {Outcome::lost, "lost"},
+                                                                         {Outcome::tied, "tied"},
+                                                                         {Outcome::halved, "halved"},
+                                                                         {Outcome::rejected, "rejected"},
+                                                                         {Outcome::refused, "refused"},
+                                                                         {Outcome::untimed, "untimed"},
+                                                                         {Outcome::estimated, "estimated"}}};
 
 template <typename Table, typename Enum>
 std::string_view word_of(const Table& table, Enum value) {
@@ -157,7 +162,8 @@ void from_json(const nlohmann::json& json, PlanRecord& record) {
   record.made_under = json.at("made_under").get<std::map<std::string, std::string>>();
   record.candidates.clear();
   const nlohmann::json& candidates = json.at("candidates");
-  if (!candidates.is_array()) throw_environment("plan record: 'candidates' should be a list, is {}", candidates.type_name());
+  if (!candidates.is_array())
+    throw_environment("plan record: 'candidates' should be a list, is {}", candidates.type_name());
   for (const nlohmann::json& candidate : candidates) record.candidates.push_back(read_candidate(candidate));
 }
 

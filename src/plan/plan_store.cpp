@@ -4,19 +4,15 @@
 #include <cmath>
 #include <cstdlib>
 
-#include <nlohmann/json.hpp>
-
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "plan/store_io.hpp"
+#include "plan/store_text.hpp"
 
 namespace gnomon {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kFormat = 1;
-constexpr const char* kFormatKey = "gnomon_plans";
 
 std::string key_of(const PlanRecord& record) { return to_string(record.problem) + " | " + record.constraints; }
 
@@ -58,36 +54,6 @@ fs::path file_name(const Environment& environment) {
   return fmt::format("{}-{:08x}.json", stem.empty() ? "device" : stem, static_cast<std::uint32_t>(hash ^ (hash >> 32)));
 }
 
-// One line per candidate, so that a plan reads as a table and a diff shows what changed.
-template <typename Records>
-std::string text_of(const Environment& environment, const Records& records) {
-  using Json = nlohmann::ordered_json;
-  const auto dump = [](const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); };
-  const auto dump_map = [&](const std::map<std::string, std::string>& map) { return dump(Json(map)); };
-  std::string text = fmt::format("{{\n\"{}\": {},\n\"environment\": {{\n  \"device\": {},\n  \"facts\": {},\n  \"notes\": {}\n}},\n\"plans\": [",
-                                 kFormatKey, kFormat, dump(Json(environment.device)), dump_map(environment.facts),
-                                 dump_map(environment.notes));
-  const char* comma = "\n";
-  for (const auto& entry : records) {
-    Json plan = entry.second;
-    text += comma;
-    text += "{\n";
-    comma = ",\n";
-    for (const auto& [name, value] : plan.items()) {
-      if (name == "candidates") continue;
-      text += fmt::format("  {}: {},\n", dump(Json(name)), dump(value));
-    }
-    text += "  \"candidates\": [";
-    const char* inner = "\n";
-    for (const Json& candidate : plan["candidates"]) {
-      text += inner + ("    " + dump(candidate));
-      inner = ",\n";
-    }
-    text += "\n  ]\n}";
-  }
-  return text + "\n]\n}\n";
-}
-
 }  // namespace
 
 fs::path default_plan_directory() {
@@ -99,28 +65,6 @@ fs::path default_plan_directory() {
   if (fs::path cache = set("XDG_CACHE_HOME"); !cache.empty()) return cache / "gnomon" / "plans";
   if (fs::path home = set("HOME"); !home.empty()) return home / ".cache" / "gnomon" / "plans";
   return {};
-}
-
-StoreFile parse_store_file(std::string_view text) {
-  try {
-    const nlohmann::json json = nlohmann::json::parse(text);
-    if (!json.is_object() || !json.contains(kFormatKey)) throw_environment("this is no plan file: it has no '{}'", kFormatKey);
-    if (json.at(kFormatKey) != kFormat) throw_environment("plan file of format {}, expected {}", json.at(kFormatKey).dump(), kFormat);
-    StoreFile file;
-    const nlohmann::json& environment = json.at("environment");
-    file.environment.device = environment.at("device").get<std::string>();
-    file.environment.facts = environment.at("facts").get<std::map<std::string, std::string>>();
-    file.environment.notes = environment.at("notes").get<std::map<std::string, std::string>>();
-    const nlohmann::json& plans = json.at("plans");
-    if (!plans.is_array()) throw_environment("'plans' should be a list, is {}", plans.type_name());
-    for (const nlohmann::json& plan : plans) file.records.push_back(plan.get<PlanRecord>());
-    return file;
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::environment) throw;
-    throw Error(ErrorKind::environment, error.what());  // a grammar error in a file is the file's fault
-  } catch (const std::exception& error) {
-    throw Error(ErrorKind::environment, error.what());
-  }
 }
 
 PlanStore::PlanStore(fs::path directory, Environment environment)
@@ -188,7 +132,7 @@ bool PlanStore::update(const std::function<void(Records&)>& change) {
     Records merged = read(broken);
     if (broken) store_io::put_aside(file_);
     change(merged);
-    store_io::replace(file_, text_of(environment_, merged));
+    store_io::replace(file_, store_text(environment_, merged));
     records_ = std::move(merged);
     stamp_ = store_io::stamp_of(file_);
     looked_ = true;
@@ -228,9 +172,11 @@ std::optional<PlanRecord> PlanStore::nearest(const Problem& problem, const Const
     moved.seq = problem.seq;
     if (!(moved == problem) || record.constraints != demands) continue;
     const auto step = [](std::int64_t a, std::int64_t b) {
-      return std::log2(static_cast<double>(std::max<std::int64_t>(a, 1)) / static_cast<double>(std::max<std::int64_t>(b, 1)));
+      return std::log2(static_cast<double>(std::max<std::int64_t>(a, 1)) /
+                       static_cast<double>(std::max<std::int64_t>(b, 1)));
     };
-    const double distance = std::hypot(step(record.problem.batch, problem.batch), step(record.problem.seq, problem.seq));
+    const double distance =
+        std::hypot(step(record.problem.batch, problem.batch), step(record.problem.seq, problem.seq));
     if (distance < best_distance) {
       best_distance = distance;
       best = record;
@@ -276,7 +222,7 @@ std::vector<PlanRecord> PlanStore::list() {
 
 std::string PlanStore::export_json() {
   const std::lock_guard guard(mutex_);
-  return text_of(environment_, all());
+  return store_text(environment_, all());
 }
 
 std::size_t PlanStore::import_json(std::string_view text, bool force) {

@@ -29,16 +29,16 @@ class PlanStore {
   // The planned problem with the same config, dtype, mask, device and constraints whose B and S are nearest
   // (in log2 distance); nothing when none.
   std::optional<PlanRecord> nearest(const Problem& problem, const Constraints& constraints);
-  // Merges with what others wrote meanwhile (lock, read, merge, write aside, rename). A failure to write is one warning;
-  // the record stays in memory.
-  // The record's made_under becomes this environment's notes.
+  // Merges with what others wrote meanwhile (lock, read, merge, write aside, rename). A failure to write is one
+  // warning; the record stays in memory. The record's made_under becomes this environment's notes.
   void put(const PlanRecord& record);
   // All when empty; returns how many. Environment error when the file cannot be rewritten.
   std::size_t forget(const std::optional<Problem>& problem);
   std::vector<PlanRecord> list();
 
-  std::string export_json();                       // environment and entries
-  // All or nothing. Caller error: malformed, or another environment (`force` takes the choices; they are re-checked before use).
+  std::string export_json();  // environment and entries
+  // All or nothing. Caller error: malformed, or another environment (`force` takes the choices; they are re-checked
+  // before use).
   std::size_t import_json(std::string_view text, bool force);
 
   const std::filesystem::path& file() const { return file_; }
@@ -59,8 +59,8 @@ class PlanStore {
   std::mutex mutex_;
   store_io::Stamp stamp_;  // of the file when records_ were read
   bool looked_ = false;
-  Records records_;        // the file's
-  Records unsaved_;        // memory's: what could not be written (yet)
+  Records records_;  // the file's
+  Records unsaved_;  // memory's: what could not be written (yet)
 };
 
 // Parses a store file's text. Throws Error(environment) with the reason on anything malformed: never crashes (fuzzed).

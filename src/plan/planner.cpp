@@ -21,7 +21,8 @@ struct Trim {  // after the losers are gone
 void check_forced_names(const Candidate& plain, const Constraints& constraints) {
   for (const Choice& choice : constraints.forced) {
     if (!plain.find(choice.name)) {
-      throw_caller("no choice is named '{}' (forced to '{}'); there are: {}", choice.name, choice.value, plain.to_string());
+      throw_caller("no choice is named '{}' (forced to '{}'); there are: {}", choice.name, choice.value,
+                   plain.to_string());
     }
   }
 }
@@ -29,7 +30,8 @@ void check_forced_names(const Candidate& plain, const Constraints& constraints) 
 }  // namespace
 
 PlanResult Planner::plan(const Problem& problem, const Call& call, const PlannerOptions& options) {
-  if (options.effort == Effort::stored) throw_internal("the planner measures; effort 'stored' is answered by the plan store");
+  if (options.effort == Effort::stored)
+    throw_internal("the planner measures; effort 'stored' is answered by the plan store");
   if (problem.elements() == 0) throw_internal("there is nothing to plan for {}", to_string(problem));
   const Candidate plain = backend_.plain(problem);
   check_forced_names(plain, options.constraints);

@@ -1,5 +1,5 @@
-// The planner: takes candidates from a backend, judges them by the contract, measures them with a clock, chooses, and reports.
-// It knows no particular candidate and no device. The rules and their reasons: docs/planner.md.
+// The planner: takes candidates from a backend, judges them by the contract, measures them with a clock, chooses, and
+// reports. It knows no particular candidate and no device. The rules and their reasons: docs/planner.md.
 #pragma once
 
 #include <functional>
@@ -38,8 +38,8 @@ class Planner {
   // (every refusal in the message); environment error when not even the plain path fits in memory.
   PlanResult plan(const Problem& problem, const Call& call, const PlannerOptions& options);
 
-  // Binds a stored choice. With `check`, judges it on the call first; null when it is refused or breaks the contract now
-  // (the reason is put into `why`). A check that passes updates the record's worst error and verified range.
+  // Binds a stored choice. With `check`, judges it on the call first; null when it is refused or breaks the contract
+  // now (the reason is put into `why`). A check that passes updates the record's worst error and verified range.
   std::unique_ptr<Plan> revive(const Problem& problem, const Call& call, PlanRecord& record,
                                const Constraints& constraints, bool check, std::string& why);
 

@@ -15,7 +15,8 @@ bool is_out(const CandidateReport& report) {
 
 std::string list_fates(const std::vector<CandidateReport>& reports) {
   std::string text;
-  for (const CandidateReport& report : reports) text += fmt::format("\n  {}: {}", report.candidate.to_string(), report.reason);
+  for (const CandidateReport& report : reports)
+    text += fmt::format("\n  {}: {}", report.candidate.to_string(), report.reason);
   return text;
 }
 
@@ -77,8 +78,8 @@ void Search::fail_without_candidate() const {
   });
   const std::string demands = options_.constraints.to_string();
   throw Error(all_refused && !demands.empty() ? ErrorKind::caller : ErrorKind::environment,
-              fmt::format("no candidate can run {}{}:{}", to_string(problem_), demands.empty() ? "" : " under " + demands,
-                          list_fates(contest_.reports)));
+              fmt::format("no candidate can run {}{}:{}", to_string(problem_),
+                          demands.empty() ? "" : " under " + demands, list_fates(contest_.reports)));
 }
 
 bool Search::next_group(Agenda& agenda, Group& group, std::size_t& left) const {
@@ -160,7 +161,8 @@ bool Search::settle(const Group& group, double until) {
     std::vector<Contender> heat = enroll_heat(pending, group.name);
     if (!exhaustive_) contest_.screen(incumbent_, heat, until);
     for (Contender& challenger : heat) {
-      if (is_out(contest_.report(incumbent_)) && !step_down()) throw_environment("no candidate is left:{}", list_fates(contest_.reports));
+      if (is_out(contest_.report(incumbent_)) && !step_down())
+        throw_environment("no candidate is left:{}", list_fates(contest_.reports));
       changed |= meet(challenger, until);
       challenger.plan.reset();
     }
@@ -209,8 +211,8 @@ void Search::crown(Contender&& challenger, Outcome fate_of_the_old, const std::s
   CandidateReport& old = contest_.report(incumbent_);
   CandidateReport& its = contest_.report(challenger);
   old.outcome = fate_of_the_old;
-  old.reason = fmt::format("{} ({})", reason.empty() ? fmt::format("{:.3g} times slower than the next", 1 / its.ratio) : reason,
-                           its.reason);
+  old.reason = fmt::format(
+      "{} ({})", reason.empty() ? fmt::format("{:.3g} times slower than the next", 1 / its.ratio) : reason, its.reason);
   ladder_.push_back(old.candidate);
   its.outcome = Outcome::won;
   incumbent_ = std::move(challenger);

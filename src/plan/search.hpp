@@ -12,7 +12,10 @@ namespace gnomon {
 class Search {
  public:
   Search(Backend& backend, Contest& contest, const Problem& problem, const PlannerOptions& options)
-      : backend_(backend), contest_(contest), problem_(problem), options_(options),
+      : backend_(backend),
+        contest_(contest),
+        problem_(problem),
+        options_(options),
         exhaustive_(options.effort == Effort::exhaustive) {}
 
   // Afterwards there is an incumbent. Caller error, with every refusal, when the constraints leave no candidate;

@@ -1,4 +1,5 @@
-// The statistics of a comparison: paired ratios, distribution-free intervals, and when they decide. Reasons: docs/planner.md.
+// The statistics of a comparison: paired ratios, distribution-free intervals, and when they decide. Reasons:
+// docs/planner.md.
 #pragma once
 
 #include <span>

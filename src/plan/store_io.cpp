@@ -91,7 +91,8 @@ Lock::Lock(const fs::path& file) {
     }
     const int why = errno;
     ::close(descriptor_);
-    throw_environment("cannot lock {}: {}", path.string(), wait ? "another process holds it for 10 s" : std::strerror(why));
+    throw_environment("cannot lock {}: {}", path.string(),
+                      wait ? "another process holds it for 10 s" : std::strerror(why));
   }
 }
 
@@ -123,7 +124,8 @@ void replace(const fs::path& file, std::string_view text) {
     throw;
   }
   const Descriptor folder(::open(file.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.value >= 0) ::fsync(folder.value);  // the rename survives a power cut; where it cannot be asked for, it may not
+  if (folder.value >= 0)
+    ::fsync(folder.value);  // the rename survives a power cut; where it cannot be asked for, it may not
 }
 
 }  // namespace gnomon::store_io

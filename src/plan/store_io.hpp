@@ -18,9 +18,11 @@ struct Stamp {
 };
 Stamp stamp_of(const std::filesystem::path& file);
 
-std::optional<std::string> read_file(const std::filesystem::path& file);  // nothing when there is none; throws when unreadable
+std::optional<std::string> read_file(
+    const std::filesystem::path& file);  // nothing when there is none; throws when unreadable
 
-// flock on FILE.lock, beside the file because the file itself is replaced. The kernel gives it back when a process dies.
+// flock on FILE.lock, beside the file because the file itself is replaced. The kernel gives it back when a process
+// dies.
 class Lock {
  public:
   explicit Lock(const std::filesystem::path& file);  // environment error when nobody yields it in time
@@ -33,8 +35,8 @@ class Lock {
 };
 
 // The rest is called under the lock.
-void remove_leftovers(const std::filesystem::path& file);  // temporary files whose writers died
-void put_aside(const std::filesystem::path& file);         // to FILE.broken, for whoever wants to know
+void remove_leftovers(const std::filesystem::path& file);                // temporary files whose writers died
+void put_aside(const std::filesystem::path& file);                       // to FILE.broken, for whoever wants to know
 void replace(const std::filesystem::path& file, std::string_view text);  // written aside, synced, renamed
 
 }  // namespace gnomon::store_io

@@ -17,7 +17,8 @@ TEST(Candidate, TextRoundTrip) {
 }
 
 TEST(Candidate, MalformedTextIsTheCallersMistake) {
-  for (const char* text : {"fused", "=on", "fused=", "a=1 a=2", "a=1 b"}) EXPECT_THROW(Candidate::parse(text), Error) << text;
+  for (const char* text : {"fused", "=on", "fused=", "a=1 a=2", "a=1 b"})
+    EXPECT_THROW(Candidate::parse(text), Error) << text;
 }
 
 TEST(Candidate, ChangesKeepTheOrderOfNames) {
@@ -32,7 +33,11 @@ TEST(Candidate, ChangesKeepTheOrderOfNames) {
 
 TEST(Constraints, TextIsTheKeyAndForgetsTheOrderOfForcing) {
   EXPECT_EQ(Constraints{}.to_string(), "");
-  Constraints one{.forced = {{"b", "2"}, {"a", "1"}}, .fp32_only = true, .exact_activation = true, .memory_limit = 512, .threads = 2};
+  Constraints one{.forced = {{"b", "2"}, {"a", "1"}},
+                  .fp32_only = true,
+                  .exact_activation = true,
+                  .memory_limit = 512,
+                  .threads = 2};
   Constraints two = one;
   std::swap(two.forced[0], two.forced[1]);
   EXPECT_EQ(one.to_string(), "a=1 b=2 fp32_only exact_activation memory_limit=512 threads<=2");

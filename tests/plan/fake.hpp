@@ -28,14 +28,24 @@ class FakeClock final : public Clock {
   double now_ = 0;
 };
 
-enum class Fault { none, writes_half, writes_nothing, writes_past_end, writes_before, nan, throws, bad_alloc, odd_throw };
+enum class Fault {
+  none,
+  writes_half,
+  writes_nothing,
+  writes_past_end,
+  writes_before,
+  nan,
+  throws,
+  bad_alloc,
+  odd_throw
+};
 
 struct Behaviour {
   double seconds = 1e-3;      // of a pass of the whole problem
   double noise = 0;           // relative standard deviation
   Fault fault = Fault::none;  // from run number `from_run` on (0: always)
   int from_run = 0;
-  double error = 0;           // added to every element
+  double error = 0;  // added to every element
   bool prepare_bad_alloc = false;
   std::string prepare_error;
   std::string refusal;
@@ -108,7 +118,8 @@ class FakeBackend final : public Backend {
   void trim() override { alive_at_trim = alive; }
 
   double cost(const Candidate& candidate, const Problem& part) const {
-    return behaviour(candidate).seconds * static_cast<double>(part.elements()) / static_cast<double>(problem.elements());
+    return behaviour(candidate).seconds * static_cast<double>(part.elements()) /
+           static_cast<double>(problem.elements());
   }
 
   FakeClock& clock;
@@ -134,8 +145,7 @@ inline FakePlan::~FakePlan() { --backend_.alive; }
 
 inline void FakePlan::run(const Call& call) {
   ++backend_.runs;
-  const double share =
-      static_cast<double>(call.input.elements()) / static_cast<double>(backend_.problem.elements());
+  const double share = static_cast<double>(call.input.elements()) / static_cast<double>(backend_.problem.elements());
   std::normal_distribution<double> noise(0, behaviour_.noise);
   backend_.clock.pass(behaviour_.seconds * share * std::exp(noise(backend_.random)));
   const Fault fault = runs_++ >= behaviour_.from_run ? behaviour_.fault : Fault::none;
@@ -144,7 +154,8 @@ inline void FakePlan::run(const Call& call) {
   if (fault == Fault::odd_throw) throw 7;
   if (fault == Fault::writes_nothing) return;
   Call done = call;
-  if (fault == Fault::writes_half) done.input.shape[0] = done.output.shape[0] = (call.input.shape[0] + 1) / 2 - (call.input.shape[0] == 1);
+  if (fault == Fault::writes_half)
+    done.input.shape[0] = done.output.shape[0] = (call.input.shape[0] + 1) / 2 - (call.input.shape[0] == 1);
   reference(done);
   auto* out = static_cast<float*>(call.output.data);
   const auto last = call.output.elements();  // outputs here are dense

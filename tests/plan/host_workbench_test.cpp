@@ -54,7 +54,8 @@ struct Tensors {
     if (inplace) call.output = writable;
     for (std::int64_t b = 0; b < shape[0]; ++b) {
       for (std::int64_t s = 0; s < shape[1]; ++s) {
-        for (std::int64_t i = 0; i < shape[2]; ++i) store(writable, b, s, i, static_cast<float>((b * 7 + s * 5 + i * 3) % 17 - 8));
+        for (std::int64_t i = 0; i < shape[2]; ++i)
+          store(writable, b, s, i, static_cast<float>((b * 7 + s * 5 + i * 3) % 17 - 8));
       }
     }
     problem.batch = shape[0], problem.seq = shape[1], problem.config.d_model = shape[2];
@@ -73,8 +74,9 @@ struct Layout {
 TEST(HostWorkbench, EveryDTypeLayoutAndPlaceIsJudgedWithoutTouchingTheCallersMemory) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (const bool inplace : {false, true}) {
-      for (const Layout& layout : {Layout{{3, 4, 8}, {32, 8, 1}}, Layout{{3, 4, 8}, {8, 24, 1}}, Layout{{3, 4, 8}, {-32, 8, 1}},
-                                   Layout{{3, 4, 8}, {48, 12, 1}}, Layout{{3, 4, 8}, {4096, 512, 1}}, Layout{{3, 4, 8}, {32, 1, 4}}}) {
+      for (const Layout& layout :
+           {Layout{{3, 4, 8}, {32, 8, 1}}, Layout{{3, 4, 8}, {8, 24, 1}}, Layout{{3, 4, 8}, {-32, 8, 1}},
+            Layout{{3, 4, 8}, {48, 12, 1}}, Layout{{3, 4, 8}, {4096, 512, 1}}, Layout{{3, 4, 8}, {32, 1, 4}}}) {
         Tensors tensors(dtype, layout.shape, layout.strides, inplace);
         const auto in = tensors.in, out = tensors.out;
         HostWorkbench bench(tensors.problem, tensors.call, halve);
@@ -102,8 +104,9 @@ TEST(HostWorkbench, WritesOutsideAreFaults) {
     std::int64_t at;
     bool outside;
   };
-  for (const Row& row : {Row{{{2, 2, 4}, {8, 4, 1}}, 16, true}, Row{{{2, 2, 4}, {8, 4, 1}}, -1, true}, Row{{{2, 2, 4}, {8, 4, 1}}, 1000, true},
-                         Row{{{2, 2, 4}, {12, 6, 1}}, 4, true}, Row{{{2, 2, 4}, {12, 6, 1}}, 6, false}}) {
+  for (const Row& row : {Row{{{2, 2, 4}, {8, 4, 1}}, 16, true}, Row{{{2, 2, 4}, {8, 4, 1}}, -1, true},
+                         Row{{{2, 2, 4}, {8, 4, 1}}, 1000, true}, Row{{{2, 2, 4}, {12, 6, 1}}, 4, true},
+                         Row{{{2, 2, 4}, {12, 6, 1}}, 6, false}}) {
     Tensors tensors(DType::f32, row.layout.shape, row.layout.strides, false);
     HostWorkbench bench(tensors.problem, tensors.call, halve);
     FunctionPlan bad([&](const Call& call) {
@@ -123,7 +126,8 @@ TEST(HostWorkbench, TheOutputIsPoisonedBeforeEveryCheck) {
   FunctionPlan good(halve);
   EXPECT_EQ(bench.check(good).worst, 0);
   FunctionPlan looks([](const Call& call) {
-    EXPECT_TRUE(std::isnan(load({call.output.data, call.output.dtype, call.output.shape, call.output.strides}, 1, 1, 3)));
+    EXPECT_TRUE(
+        std::isnan(load({call.output.data, call.output.dtype, call.output.shape, call.output.strides}, 1, 1, 3)));
   });
   EXPECT_TRUE(std::isinf(bench.check(looks).worst));
 }

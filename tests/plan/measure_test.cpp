@@ -31,7 +31,8 @@ TEST(Meter, RunsDoubleUntilASampleIsLongEnoughForTheClock) {
     double seconds;
     int runs;
   };
-  for (const Row& row : {Row{1.0, 1}, Row{201e-6, 1}, Row{150e-6, 2}, Row{15e-6, 16}, Row{1e-6, 256}, Row{0, 1 << 16}}) {
+  for (const Row& row :
+       {Row{1.0, 1}, Row{201e-6, 1}, Row{150e-6, 2}, Row{15e-6, 16}, Row{1e-6, 256}, Row{0, 1 << 16}}) {
     CountingBench bench;
     bench.seconds = row.seconds;
     NoPlan plan;

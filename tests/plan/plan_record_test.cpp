@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
@@ -41,10 +42,11 @@ TEST(PlanRecord, EveryFieldIsNeededAndHasItsType) {
     const char* path;
     nlohmann::json value;
   };
-  for (const Row& row : {Row{"/problem", "b64 s"}, Row{"/winner", "fast"}, Row{"/effort", "hasty"}, Row{"/timing_runs", 1e300},
-                         Row{"/timing_runs", 18446744073709551615u}, Row{"/weights_fingerprint", -1}, Row{"/seconds", "soon"},
-                         Row{"/candidates/0/outcome", "drew"}, Row{"/candidates/0/samples", 5000000000}, Row{"/candidates/0/ratio", {1, 2}},
-                         Row{"/candidates/0/seconds/1", nullptr}, Row{"/calibrated_on", "x"}}) {
+  for (const Row& row :
+       {Row{"/problem", "b64 s"}, Row{"/winner", "fast"}, Row{"/effort", "hasty"}, Row{"/timing_runs", 1e300},
+        Row{"/timing_runs", 18446744073709551615u}, Row{"/weights_fingerprint", -1}, Row{"/seconds", "soon"},
+        Row{"/candidates/0/outcome", "drew"}, Row{"/candidates/0/samples", 5000000000},
+        Row{"/candidates/0/ratio", {1, 2}}, Row{"/candidates/0/seconds/1", nullptr}, Row{"/calibrated_on", "x"}}) {
     nlohmann::json bad = good;
     bad[nlohmann::json::json_pointer(row.path)] = row.value;
     EXPECT_ANY_THROW(bad.get<PlanRecord>()) << row.path;
@@ -53,11 +55,26 @@ TEST(PlanRecord, EveryFieldIsNeededAndHasItsType) {
 
 TEST(Explain, TellsEveryCandidateWithItsFate) {
   const std::string text = explain_text(fake::record_of("b64 s100"));
-  for (const char* part :
-       {"b64 s100", "winner     path=fast slices=4", "1.25 ms a pass", "plain path 5.00 ms, the winner is 4.00 times faster",
-        "arithmetic: 85 %", "0.440 of the contract's limit", "up to 4.5", "5.0 MiB", "exhaustive, 123456789012 runs", "budget ended first",
-        "only the part was checked", "(the winner)", "path=bad slices=1", "0.250 [0.240, 0.260]", "1.20 ms..1.30 ms", "rejected",
-        "wrote outside the output", "inf", "untimed", "approximate: q_proj,k_proj in bf16; 8 pairs"}) {
+  for (const char* part : {"b64 s100",
+                           "winner     path=fast slices=4",
+                           "1.25 ms a pass",
+                           "plain path 5.00 ms, the winner is 4.00 times faster",
+                           "arithmetic: 85 %",
+                           "0.440 of the contract's limit",
+                           "up to 4.5",
+                           "5.0 MiB",
+                           "exhaustive, 123456789012 runs",
+                           "budget ended first",
+                           "only the part was checked",
+                           "(the winner)",
+                           "path=bad slices=1",
+                           "0.250 [0.240, 0.260]",
+                           "1.20 ms..1.30 ms",
+                           "rejected",
+                           "wrote outside the output",
+                           "inf",
+                           "untimed",
+                           "approximate: q_proj,k_proj in bf16; 8 pairs"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }

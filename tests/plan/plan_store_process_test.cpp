@@ -1,4 +1,5 @@
 // Many processes on one store: sharing, dying in mid-write, a full disk.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -7,8 +8,6 @@
 #include <csignal>
 #include <fstream>
 #include <functional>
-
-#include <fmt/format.h>
 
 #include "core/log.hpp"
 #include "plan/plan_store.hpp"

@@ -22,7 +22,9 @@ namespace fs = std::filesystem;
 using fake::record_of;
 using testing::HasSubstr;
 
-Environment environment(const std::string& isa = "avx2") { return {"Some CPU (model 1)", {{"isa", isa}, {"cores", "2"}}, {{"driver", "1"}}}; }
+Environment environment(const std::string& isa = "avx2") {
+  return {"Some CPU (model 1)", {{"isa", isa}, {"cores", "2"}}, {{"driver", "1"}}};
+}
 
 std::string read_all(const fs::path& file) {
   std::ostringstream text;
@@ -108,10 +110,19 @@ TEST_F(PlanStoreTest, ABrokenFileIsAMissWithOneWarningAndIsPutAside) {
   foreign.replace(foreign.find("avx2"), 4, "avx9");
   other_format.replace(other_format.find("plans\": 1"), 9, "plans\": 2");
   not_utf8.replace(not_utf8.find("fast"), 1, "\xff");
-  const std::map<std::string, std::string> broken = {
-      {"empty", ""}, {"truncated", good.substr(0, good.size() / 2)}, {"binary", std::string("\0\x7f""ELF\xff\xfe\0", 8)},
-      {"list", "[]"}, {"number", "7"}, {"other json", "{\"name\": \"x\"}"}, {"deep", std::string(200000, '[')},
-      {"foreign", foreign}, {"other format", other_format}, {"not utf8", not_utf8}, {"trailing", good + "x"}};
+  const std::map<std::string, std::string> broken = {{"empty", ""},
+                                                     {"truncated", good.substr(0, good.size() / 2)},
+                                                     {"binary", std::string("\0\x7f"
+                                                                            "ELF\xff\xfe\0",
+                                                                            8)},
+                                                     {"list", "[]"},
+                                                     {"number", "7"},
+                                                     {"other json", "{\"name\": \"x\"}"},
+                                                     {"deep", std::string(200000, '[')},
+                                                     {"foreign", foreign},
+                                                     {"other format", other_format},
+                                                     {"not utf8", not_utf8},
+                                                     {"trailing", good + "x"}};
   for (const auto& [name, text] : broken) {
     const fs::path folder = temporary_.path() / name;
     PlanStore store(folder, environment());
@@ -179,15 +190,17 @@ TEST_F(PlanStoreTest, TheDefaultFolderFollowsTheEnvironment) {
 
 TEST_F(PlanStoreTest, NearestIsByTheLogarithmOfBatchAndLength) {
   PlanStore store(folder_, environment());
-  for (const char* problem : {"b1 s100", "b64 s100", "b64 s1000", "b70 s100 d256", "b70 s100 f16", "b70 s100 mask", "b70 s100 abs=0.1"}) {
+  for (const char* problem :
+       {"b1 s100", "b64 s100", "b64 s1000", "b70 s100 d256", "b70 s100 f16", "b70 s100 mask", "b70 s100 abs=0.1"}) {
     store.put(record_of(problem));
   }
   struct Row {
     const char* asked;
     const char* nearest;
   };
-  for (const Row& row : {Row{"b70 s100", "b64 s100"}, Row{"b6 s100", "b1 s100"}, Row{"b9 s100", "b64 s100"}, Row{"b64 s400", "b64 s1000"},
-                         Row{"b64 s300", "b64 s100"}, Row{"b1 s1 d256", "b70 s100 d256"}}) {
+  for (const Row& row :
+       {Row{"b70 s100", "b64 s100"}, Row{"b6 s100", "b1 s100"}, Row{"b9 s100", "b64 s100"},
+        Row{"b64 s400", "b64 s1000"}, Row{"b64 s300", "b64 s100"}, Row{"b1 s1 d256", "b70 s100 d256"}}) {
     const auto found = store.nearest(parse_problem(row.asked), {});
     ASSERT_TRUE(found) << row.asked;
     EXPECT_EQ(found->problem, parse_problem(row.nearest)) << row.asked;

@@ -78,13 +78,25 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"writes_nothing", {.fault = Fault::writes_nothing}, Outcome::rejected, "before it was timed: 128 of 128"},
         Bad{"writes_past_end", {.fault = Fault::writes_past_end}, Outcome::rejected, "wrote outside the output"},
         Bad{"writes_before", {.fault = Fault::writes_before}, Outcome::rejected, "wrote outside the output"},
-        Bad{"right_once", {.fault = Fault::writes_nothing, .from_run = 1}, Outcome::rejected, "after it was timed: 128 of 128"},
-        Bad{"overruns_later", {.fault = Fault::writes_past_end, .from_run = 3}, Outcome::rejected, "after it was timed: wrote"},
+        Bad{"right_once",
+            {.fault = Fault::writes_nothing, .from_run = 1},
+            Outcome::rejected,
+            "after it was timed: 128 of 128"},
+        Bad{"overruns_later",
+            {.fault = Fault::writes_past_end, .from_run = 3},
+            Outcome::rejected,
+            "after it was timed: wrote"},
         Bad{"nan", {.fault = Fault::nan}, Outcome::rejected, "1 of 128 elements out of contract"},
         Bad{"over_headroom", {.error = 0.019}, Outcome::rejected, "headroom is 0.9"},
         Bad{"throws", {.fault = Fault::throws}, Outcome::rejected, "threw while being checked: injected"},
-        Bad{"throws_warm", {.fault = Fault::throws, .from_run = 1}, Outcome::rejected, "threw while warming up: injected"},
-        Bad{"throws_timed", {.fault = Fault::throws, .from_run = 9}, Outcome::rejected, "threw while being timed: injected"},
+        Bad{"throws_warm",
+            {.fault = Fault::throws, .from_run = 1},
+            Outcome::rejected,
+            "threw while warming up: injected"},
+        Bad{"throws_timed",
+            {.fault = Fault::throws, .from_run = 14},
+            Outcome::rejected,
+            "threw while being timed: injected"},
         Bad{"throws_an_int", {.fault = Fault::odd_throw}, Outcome::rejected, "no std::exception"},
         Bad{"no_memory", {.prepare_bad_alloc = true}, Outcome::refused, "ran out of memory while being prepared"},
         Bad{"no_memory_in_run", {.fault = Fault::bad_alloc}, Outcome::refused, "ran out of memory while being checked"},
@@ -137,7 +149,8 @@ TEST(Planner, PairsSeeThroughADriftingClock) {
 
 TEST(Planner, ABudgetThatEndsAnywhereLosesNothing) {
   const auto build = [](World& world) {
-    world.candidates({{"a", {.seconds = 3e-3}}, {"b", {.seconds = 2e-3}}, {"c", {.seconds = 1e-3}}, {"d", {.seconds = 5e-3}}});
+    world.candidates(
+        {{"a", {.seconds = 3e-3}}, {"b", {.seconds = 2e-3}}, {"c", {.seconds = 1e-3}}, {"d", {.seconds = 5e-3}}});
     world.backend.the_groups.push_back({"fuse", {{{"fuse", "on"}}}, {"path"}});
   };
   World whole;
@@ -286,7 +299,8 @@ TEST(Planner, NoCandidateIsPreparedTwice) {
 
 TEST(Planner, OutOfMemoryBesideOthersIsTriedAgainAlone) {
   World world;
-  world.candidates({{"a", {.seconds = 3e-3}}, {"b", {.seconds = 2e-3}}, {"c", {.seconds = 1e-3}}, {"d", {.seconds = 2.5e-3}}});
+  world.candidates(
+      {{"a", {.seconds = 3e-3}}, {"b", {.seconds = 2e-3}}, {"c", {.seconds = 1e-3}}, {"d", {.seconds = 2.5e-3}}});
   world.backend.most_alive = 2;  // the incumbent and one challenger
   const PlanResult result = world.plan();
   EXPECT_EQ(result.record.winner.get("path"), "c");
@@ -304,7 +318,8 @@ TEST(Planner, ALaterChoiceReopensTheGroupsThatNameIt) {
     for (const Effort effort : {Effort::measure, Effort::exhaustive}) {
       World world;
       world.backend.behaviour = interacting;
-      world.backend.the_groups = {{"fuse", {{{"fuse", "on"}}, {{"fuse", "off"}}}, {}}, {"path", {{{"path", "fast"}}}, {}}};
+      world.backend.the_groups = {{"fuse", {{{"fuse", "on"}}, {{"fuse", "off"}}}, {}},
+                                  {"path", {{{"path", "fast"}}}, {}}};
       if (named) world.backend.the_groups[0].reopened_by = {"path"};
       world.options.effort = effort;
       const bool found = named || effort == Effort::exhaustive;
@@ -364,7 +379,8 @@ TEST(Planner, AnIncumbentThatFailsWhileTimedIsReplaced) {
   World world;
   world.backend.the_groups = {{"path", {{{"path", "fast"}}}, {}}, {"fuse", {{{"fuse", "on"}}}, {}}};
   world.backend.behaviour = [](const Candidate& candidate) -> Behaviour {
-    if (candidate.get("path") == "fast") return {.seconds = 1e-3, .fault = Fault::throws, .from_run = candidate.on("fuse") ? 99 : 8};
+    if (candidate.get("path") == "fast")
+      return {.seconds = 1e-3, .fault = Fault::throws, .from_run = candidate.on("fuse") ? 99 : 8};
     return {.seconds = 4e-3};
   };
   const PlanResult result = world.plan();

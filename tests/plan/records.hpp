@@ -26,12 +26,26 @@ inline PlanRecord record_of(const std::string& problem, const std::string& winne
   record.bound = "arithmetic: 85 % of the machine's products";
   record.notes = {"only the part was checked", "\"quotes\" and \\ and \xc3\xa9"};
   record.made_under = {{"driver", "535"}};
-  CandidateReport won{.candidate = record.winner, .outcome = Outcome::won, .reason = "8 pairs", .group = "slices", .samples = 8,
-                      .seconds = 1.25e-3, .seconds_low = 1.2e-3, .seconds_high = 1.3e-3, .ratio = 0.25, .ratio_low = 0.24,
-                      .ratio_high = 0.26, .worst = 0.44, .approximations = {"q_proj,k_proj in bf16"}};
-  CandidateReport rejected{.candidate = Candidate::parse("path=bad slices=1"), .outcome = Outcome::rejected,
-                           .reason = "before it was timed: wrote outside the output", .group = "path", .worst = INFINITY};
-  CandidateReport untimed{.candidate = Candidate::parse("path=late slices=1"), .reason = "the budget of 1 s ended first", .group = "path"};
+  CandidateReport won{.candidate = record.winner,
+                      .outcome = Outcome::won,
+                      .reason = "8 pairs",
+                      .group = "slices",
+                      .samples = 8,
+                      .seconds = 1.25e-3,
+                      .seconds_low = 1.2e-3,
+                      .seconds_high = 1.3e-3,
+                      .ratio = 0.25,
+                      .ratio_low = 0.24,
+                      .ratio_high = 0.26,
+                      .worst = 0.44,
+                      .approximations = {"q_proj,k_proj in bf16"}};
+  CandidateReport rejected{.candidate = Candidate::parse("path=bad slices=1"),
+                           .outcome = Outcome::rejected,
+                           .reason = "before it was timed: wrote outside the output",
+                           .group = "path",
+                           .worst = INFINITY};
+  CandidateReport untimed{
+      .candidate = Candidate::parse("path=late slices=1"), .reason = "the budget of 1 s ended first", .group = "path"};
   record.candidates = {won, rejected, untimed};
   return record;
 }

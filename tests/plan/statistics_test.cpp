@@ -32,9 +32,10 @@ TEST(Statistics, IntervalsHaveTheCoverageOfTheSignTest) {
     int n;
     double wanted, low, high, coverage;
   };
-  for (const Row& row : {Row{1, 0.95, 1, 1, 0.0}, Row{2, 0.95, 1, 2, 0.5}, Row{5, 0.95, 1, 5, 0.9375}, Row{6, 0.95, 1, 6, 0.96875},
-                         Row{8, 0.95, 1, 8, 0.9921875}, Row{9, 0.95, 2, 8, 0.9609375}, Row{12, 0.95, 3, 10, 0.9614},
-                         Row{16, 0.99, 3, 14, 0.99582}, Row{20, 0.95, 6, 15, 0.9586}, Row{32, 0.99, 9, 24, 0.99300}}) {
+  for (const Row& row :
+       {Row{1, 0.95, 1, 1, 0.0}, Row{2, 0.95, 1, 2, 0.5}, Row{5, 0.95, 1, 5, 0.9375}, Row{6, 0.95, 1, 6, 0.96875},
+        Row{8, 0.95, 1, 8, 0.9921875}, Row{9, 0.95, 2, 8, 0.9609375}, Row{12, 0.95, 3, 10, 0.9614},
+        Row{16, 0.99, 3, 14, 0.99582}, Row{20, 0.95, 6, 15, 0.9586}, Row{32, 0.99, 9, 24, 0.99300}}) {
     const Interval interval = median_interval(ramp(row.n), row.wanted);
     EXPECT_EQ(interval.low, row.low) << row.n;
     EXPECT_EQ(interval.high, row.high) << row.n;
