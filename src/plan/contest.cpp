@@ -1,6 +1,7 @@
 #include "plan/contest.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 
 #include "core/error.hpp"
@@ -150,10 +151,16 @@ void Contest::note_interval(CandidateReport& its, std::span<const double> ratios
   its.reason = fmt::format("{} pairs, the interval covers {:.3g} %", ratios.size(), 100 * interval.coverage);
 }
 
+bool Contest::apart(const Contender& incumbent, double fastest, double slowest) const {
+  const auto [low, high] = std::ranges::minmax(samples_[incumbent.report]);
+  return fastest > high || slowest < low;
+}
+
 Duel Contest::duel(Contender& incumbent, Contender& challenger, double until) {
   tell(fmt::format("timing {}", candidate(challenger).to_string()));
   const int runs = std::max(incumbent.runs, challenger.runs);
   std::vector<double> ratios;
+  double fastest = INFINITY, slowest = 0;  // of the challenger's samples here
   Standing standing = Standing::open;
   while (standing == Standing::open && static_cast<int>(ratios.size()) < kMostPairs) {
     const double pair_seconds = runs * (incumbent.seconds + challenger.seconds);
@@ -165,23 +172,25 @@ Duel Contest::duel(Contender& incumbent, Contender& challenger, double until) {
     if (!sample(incumbent, runs, mine)) return Duel::incumbent_out;
     if (!challenger_first && !sample(challenger, runs, its)) return Duel::challenger_out;
     ratios.push_back(its / mine);
-    standing = look(ratios);
+    fastest = std::min(fastest, its);
+    slowest = std::max(slowest, its);
+    standing = look(ratios, apart(incumbent, fastest, slowest));
   }
   CandidateReport& its = report(challenger);
-  if (!ratios.empty()) note_interval(its, ratios);
-  if (standing == Standing::open && static_cast<int>(ratios.size()) < kMostPairs) {
-    if (static_cast<int>(ratios.size()) < kFewestPairs) {
-      its.reason =
-          fmt::format("{}; after {} pairs (one pass takes {:.3g} s)", why_over(), ratios.size(), challenger.seconds);
-      return Duel::unfinished;
-    }
-    standing = last_look(ratios);
+  const auto pairs = static_cast<int>(ratios.size());
+  if (pairs > 0) note_interval(its, ratios);
+  if (standing != Standing::open) {
+    if (pairs <= kFewestPairs) its.reason = fmt::format("{} pairs, told apart by Student's t at 99 %", pairs);
+  } else if (pairs == kMostPairs) {
+    return Duel::tie;
+  } else if (pairs < kFewestPairs) {
+    its.reason = fmt::format("{}; after {} pairs (one pass takes {:.3g} s)", why_over(), pairs, challenger.seconds);
+    return Duel::unfinished;
+  } else {
     its.reason += ", ended by its share of the budget";
+    standing = last_look(ratios);
+    if (standing == Standing::open) return Duel::undecided;
   }
-  if (standing != Standing::open && static_cast<int>(ratios.size()) <= kFewestPairs && look(ratios) == standing) {
-    its.reason = fmt::format("{} pairs, told apart by Student's t at 99 %", ratios.size());
-  }
-  if (standing == Standing::open) return Duel::tie;
   return standing == Standing::faster ? Duel::faster : Duel::slower;
 }
 
@@ -221,7 +230,7 @@ void Contest::halve(std::vector<Contender>& challengers, std::vector<std::vector
     const std::size_t i = order[place];
     CandidateReport& its = report(challengers[i]);
     note_interval(its, ratios[i]);
-    if (stay.size() == places || look(ratios[i]) == Standing::slower) {
+    if (stay.size() == places) {
       its.outcome = Outcome::halved;
       its.reason = fmt::format("place {} of {} after {} rounds", place + 1, order.size(), ratios[i].size());
       continue;

@@ -22,7 +22,7 @@ struct Contender {
 };
 
 enum class Entry { ready, out, no_memory };
-enum class Duel { faster, slower, tie, unfinished, challenger_out, incumbent_out };
+enum class Duel { faster, slower, tie, undecided, unfinished, challenger_out, incumbent_out };
 
 class Contest {
  public:
@@ -71,6 +71,7 @@ class Contest {
   bool round(Contender& incumbent, std::vector<Contender>& challengers, std::vector<std::vector<double>>& ratios,
              bool reversed);
   void halve(std::vector<Contender>& challengers, std::vector<std::vector<double>>& ratios);
+  bool apart(const Contender& incumbent, double fastest, double slowest) const;
   bool time_for(double seconds, double until) const;
   void note_interval(CandidateReport& report, std::span<const double> ratios) const;
 

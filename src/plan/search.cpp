@@ -191,7 +191,10 @@ bool Search::meet(Contender& challenger, double until) {
       its.outcome = Outcome::lost;
       return false;
     case Duel::tie:
+    case Duel::undecided:
       its.outcome = Outcome::tied;
+      // Time ended this one while the interval was wide: a simpler one that looks slower is not taken on trust.
+      if (result == Duel::undecided && its.ratio > 1) return false;
       if (backend_.complexity(its.candidate) >= backend_.complexity(mine)) {
         its.reason += "; the incumbent is no more complex and stays";
         return false;

@@ -59,10 +59,11 @@ Interval median_interval(std::span<const double> ratios, double wanted) {
   return {quantile(sorted, 0.5), sorted[k], sorted[n - 1 - k], std::max(coverage, 0.0)};
 }
 
-Standing look(std::span<const double> ratios) {
+Standing look(std::span<const double> ratios, bool apart) {
   const auto pairs = static_cast<int>(ratios.size());
   if (std::ranges::find(kLooks, pairs) == std::end(kLooks)) return Standing::open;
   if (pairs > kFewestPairs) return stand(median_interval(ratios, kLookCoverage));
+  if (!apart) return Standing::open;
   // Two-sided 1 % points of Student's t with 1 and 2 degrees of freedom.
   const double limit = pairs == 2 ? 63.657 : 9.925;
   return student_t(ratios) > limit ? stand(median_interval(ratios, kLookCoverage)) : Standing::open;

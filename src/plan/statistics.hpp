@@ -31,7 +31,9 @@ inline constexpr double kLookCoverage = 0.99;
 inline constexpr int kFewestPairs = 3;  // below it a comparison that time ends says nothing
 
 // ratios: challenger's time over the incumbent's. Always open between two looks.
-Standing look(std::span<const double> ratios);
+// `apart`: every sample of the challenger lies outside the range of all that the incumbent ever took. The first two
+// looks demand it: a neighbour's burst over two samples makes two ratios that are far off and agree.
+Standing look(std::span<const double> ratios, bool apart);
 // The only look of a comparison that time ends early: the 95 % interval, or [min, max] of at least kFewestPairs.
 Standing last_look(std::span<const double> ratios);
 
