@@ -34,7 +34,7 @@ def environment(prefix, tmp_path):
     return {**os.environ, "PKG_CONFIG_PATH": str(folder / "pkgconfig"), "LD_LIBRARY_PATH": str(folder), "GNOMON_PLAN_DIR": str(tmp_path)}
 
 
-@pytest.mark.parametrize("language, program, expected", [("c", "forward", '"problem"'), ("cpp", "serve", '"forwards":6')])
+@pytest.mark.parametrize("language, program, expected", [("c", "forward", '"bound"'), ("cpp", "serve", '"forwards":6')])
 def test_example_through_find_package(prefix, tmp_path, language, program, expected):
     run("cmake", "-S", ROOT / "examples" / language, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", tmp_path / "build")
