@@ -1,9 +1,11 @@
 // The command line `gnomon`: one file per command.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "cli/session.hpp"
 #include "cli/suggestions.hpp"
@@ -74,6 +76,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
+    // Nothing was parsed, so the flag is looked for by hand.
+    session.json = std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
     return report(session, exit_caller, explain_parse_error(app, error, argc, argv));
   } catch (const Error& error) {
     return report(session, static_cast<int>(error.kind()) + 1, error.what());

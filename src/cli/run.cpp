@@ -50,24 +50,22 @@ void run(const Arguments& arguments, const Session& session) {
   options.progress = progress.planner("run");
   Engine engine(load_weights(arguments), options);
   const Problem problem = problem_of(engine.config(), call, options.contract, options.device);
-  engine.forward(call);  // plans when it must
   const double start = steady_clock().now();
-  engine.forward(call);
+  engine.forward(call);  // plans when it must
   const double seconds = steady_clock().now() - start;
+  const bool planned = engine.stats().problems_planned > 0;
   progress.clear();
 
   const auto result = ConstTensorView::contiguous(output.data(), call.output.dtype, call.output.shape);
   save_tensor(arguments.output, arguments.output_name, result);
   if (session.json) {
-    const nlohmann::ordered_json json = {{"problem", to_string(problem)},
-                                         {"output", arguments.output},
-                                         {"shape", call.output.shape},
-                                         {"dtype", name_of(call.output.dtype)},
-                                         {"seconds", seconds}};
+    const nlohmann::ordered_json json = {
+        {"problem", to_string(problem)},       {"output", arguments.output}, {"shape", call.output.shape},
+        {"dtype", name_of(call.output.dtype)}, {"seconds", seconds},         {"planned", planned}};
     fmt::print("{}\n", json.dump(2));
   } else {
-    fmt::print("{}: [{}] {} in {:.3f} ms  ({})\n", arguments.output, fmt::join(call.output.shape, ", "),
-               name_of(call.output.dtype), seconds * 1e3, to_string(problem));
+    fmt::print("{}: [{}] {} in {:.3f} ms{}  ({})\n", arguments.output, fmt::join(call.output.shape, ", "),
+               name_of(call.output.dtype), seconds * 1e3, planned ? ", planning included" : "", to_string(problem));
   }
 }
 
