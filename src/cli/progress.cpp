@@ -4,11 +4,15 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "plan/clock.hpp"
+
 #include <cstdio>
 #include <utility>
 
 namespace gnomon::cli {
 namespace {
+
+constexpr double between_updates = 0.1;  // seconds: more often is a flicker
 
 std::size_t terminal_width() {
   winsize size{};
@@ -22,7 +26,9 @@ ProgressLine::ProgressLine() : terminal_(isatty(STDERR_FILENO) == 1) {}
 ProgressLine::~ProgressLine() { clear(); }
 
 void ProgressLine::show(const std::string& text) {
-  if (!terminal_) return;
+  const double now = steady_clock().now();
+  if (!terminal_ || now - shown_at_ < between_updates) return;
+  shown_at_ = now;
   fmt::print(stderr, "\r\x1b[K{}", text.substr(0, terminal_width()));
   std::fflush(stderr);
   dirty_ = true;

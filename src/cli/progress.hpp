@@ -23,6 +23,7 @@ class ProgressLine {
  private:
   bool terminal_;
   bool dirty_ = false;
+  double shown_at_ = -1;  // on the steady clock
 };
 
 }  // namespace gnomon::cli

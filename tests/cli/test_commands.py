@@ -3,11 +3,15 @@
 import csv
 import io
 import json
+import os
+import pty
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
+
+from conftest import BUILD
 
 SMALL = "b2 s5 d16 h2 l2 f48"
 
@@ -153,6 +157,16 @@ def test_info(gnomon):
 def test_nothing_but_results_when_piped(gnomon):
     done = gnomon("explain", SMALL, "--plan-budget", "0.3")
     assert done.stderr == "" and "\x1b" not in done.stdout and "\r" not in done.stdout
+
+
+def test_progress_on_a_terminal(gnomon):
+    reader, terminal = pty.openpty()
+    done = subprocess.run([BUILD / "gnomon", "explain", SMALL, "--plan-budget", "1"], stdout=subprocess.PIPE, stderr=terminal,
+                          env=gnomon.environment, cwd=gnomon.folder, check=True)
+    os.close(terminal)
+    shown = os.read(reader, 1 << 16).decode()
+    os.close(reader)
+    assert "planning" in shown and shown.endswith("\r\x1b[K") and b"\r" not in done.stdout
 
 
 def test_bash_completion(gnomon, tmp_path):
