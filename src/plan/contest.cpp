@@ -151,9 +151,10 @@ void Contest::note_interval(CandidateReport& its, std::span<const double> ratios
   its.reason = fmt::format("{} pairs, the interval covers {:.3g} %", ratios.size(), 100 * interval.coverage);
 }
 
-bool Contest::apart(const Contender& incumbent, double fastest, double slowest) const {
-  const auto [low, high] = std::ranges::minmax(samples_[incumbent.report]);
-  return fastest > high || slowest < low;
+int Contest::apart_from(const Contender& incumbent, double fastest, double slowest) const {
+  const std::vector<double>& its = samples_[incumbent.report];
+  const auto [low, high] = std::ranges::minmax(its);
+  return fastest > high || slowest < low ? static_cast<int>(its.size()) : 0;
 }
 
 Duel Contest::duel(Contender& incumbent, Contender& challenger, double until) {
@@ -174,13 +175,13 @@ Duel Contest::duel(Contender& incumbent, Contender& challenger, double until) {
     ratios.push_back(its / mine);
     fastest = std::min(fastest, its);
     slowest = std::max(slowest, its);
-    standing = look(ratios, apart(incumbent, fastest, slowest));
+    standing = look(ratios, apart_from(incumbent, fastest, slowest));
   }
   CandidateReport& its = report(challenger);
   const auto pairs = static_cast<int>(ratios.size());
   if (pairs > 0) note_interval(its, ratios);
   if (standing != Standing::open) {
-    if (pairs <= kFewestPairs) its.reason = fmt::format("{} pairs, told apart by Student's t at 99 %", pairs);
+    if (pairs < 8) its.reason = fmt::format("{} pairs, apart from all the incumbent took", pairs);
   } else if (pairs == kMostPairs) {
     return Duel::tie;
   } else if (pairs < kFewestPairs) {

@@ -71,7 +71,7 @@ class Contest {
   bool round(Contender& incumbent, std::vector<Contender>& challengers, std::vector<std::vector<double>>& ratios,
              bool reversed);
   void halve(std::vector<Contender>& challengers, std::vector<std::vector<double>>& ratios);
-  bool apart(const Contender& incumbent, double fastest, double slowest) const;
+  int apart_from(const Contender& incumbent, double fastest, double slowest) const;
   bool time_for(double seconds, double until) const;
   void note_interval(CandidateReport& report, std::span<const double> ratios) const;
 

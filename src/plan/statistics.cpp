@@ -59,14 +59,14 @@ Interval median_interval(std::span<const double> ratios, double wanted) {
   return {quantile(sorted, 0.5), sorted[k], sorted[n - 1 - k], std::max(coverage, 0.0)};
 }
 
-Standing look(std::span<const double> ratios, bool apart) {
+Standing look(std::span<const double> ratios, int apart_from) {
   const auto pairs = static_cast<int>(ratios.size());
   if (std::ranges::find(kLooks, pairs) == std::end(kLooks)) return Standing::open;
-  if (pairs > kFewestPairs) return stand(median_interval(ratios, kLookCoverage));
-  if (!apart) return Standing::open;
-  // Two-sided 1 % points of Student's t with 1 and 2 degrees of freedom.
-  const double limit = pairs == 2 ? 63.657 : 9.925;
-  return student_t(ratios) > limit ? stand(median_interval(ratios, kLookCoverage)) : Standing::open;
+  // Among equals, two samples lie both above or both below m others with probability 4 / ((m + 1)(m + 2)).
+  if (pairs == 2 && apart_from < 19) return Standing::open;
+  // 5.841: the two-sided 1 % point of Student's t with 3 degrees of freedom.
+  if (pairs == 4 && (apart_from == 0 || student_t(ratios) <= 5.841)) return Standing::open;
+  return stand(median_interval(ratios, kLookCoverage));
 }
 
 Standing last_look(std::span<const double> ratios) {

@@ -23,17 +23,17 @@ Interval median_interval(std::span<const double> ratios, double wanted);
 enum class Standing { open, faster, slower };
 
 // A comparison is looked at after these numbers of pairs and no others: each look may err with 1 %, so that all five
-// together err with at most 5 %. The first two ask Student's t of the logarithms, since order statistics say nothing
-// at 99 % before 8 pairs.
-inline constexpr int kLooks[] = {2, 3, 8, 16, 32};
+// together err with at most 5 %. Order statistics say nothing at 99 % before 8 pairs, so the first two ask more.
+inline constexpr int kLooks[] = {2, 4, 8, 16, 32};
 inline constexpr int kMostPairs = 32;
 inline constexpr double kLookCoverage = 0.99;
 inline constexpr int kFewestPairs = 3;  // below it a comparison that time ends says nothing
 
 // ratios: challenger's time over the incumbent's. Always open between two looks.
-// `apart`: every sample of the challenger lies outside the range of all that the incumbent ever took. The first two
-// looks demand it: a neighbour's burst over two samples makes two ratios that are far off and agree.
-Standing look(std::span<const double> ratios, bool apart);
+// `apart_from`: of how many samples, all that the incumbent ever took, the range lies wholly to one side of every
+// sample of the challenger; 0 when it does not. A neighbour's burst over two samples makes ratios that are far off and
+// agree.
+Standing look(std::span<const double> ratios, int apart_from);
 // The only look of a comparison that time ends early: the 95 % interval, or [min, max] of at least kFewestPairs.
 Standing last_look(std::span<const double> ratios);
 

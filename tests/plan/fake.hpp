@@ -21,8 +21,12 @@ class FakeClock final : public Clock {
  public:
   double now() override { return now_; }
   // `drift`: how much slower the machine gets in a second.
-  void pass(double seconds) { now_ += seconds * (1 + drift * now_); }
+  void pass(double seconds) {
+    const bool busy = burst_every > 0 && std::fmod(now_, burst_every) < burst_length;
+    now_ += seconds * (1 + drift * now_) * (busy ? 2 : 1);
+  }
   double drift = 0;
+  double burst_every = 0, burst_length = 0;  // a neighbour halves the speed now and then
 
  private:
   double now_ = 0;

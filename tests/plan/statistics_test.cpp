@@ -47,9 +47,9 @@ TEST(Statistics, LooksHappenOnlyAtTheirNumbers) {
   for (int n = 1; n <= kMostPairs; ++n) {
     const std::vector<double> ratios(static_cast<std::size_t>(n), 0.5);
     const bool scheduled = std::ranges::find(kLooks, n) != std::end(kLooks);
-    EXPECT_EQ(look(ratios, true), scheduled ? Standing::faster : Standing::open) << n;
-    const bool late = scheduled && n > kFewestPairs;
-    EXPECT_EQ(look(ratios, false), late ? Standing::faster : Standing::open) << n;
+    EXPECT_EQ(look(ratios, 19), scheduled ? Standing::faster : Standing::open) << n;
+    EXPECT_EQ(look(ratios, 18), scheduled && n > 2 ? Standing::faster : Standing::open) << n;
+    EXPECT_EQ(look(ratios, 0), scheduled && n > 4 ? Standing::faster : Standing::open) << n;
   }
 }
 
@@ -65,7 +65,7 @@ Standing compare_until_decided(std::mt19937_64& random, double true_ratio, doubl
   std::vector<double> ratios;
   while (static_cast<int>(ratios.size()) < kMostPairs) {
     ratios.push_back(true_ratio * std::exp(normal(random) - normal(random)));
-    if (const Standing standing = look(ratios, true); standing != Standing::open) return standing;
+    if (const Standing standing = look(ratios, 4); standing != Standing::open) return standing;
   }
   return Standing::open;
 }
