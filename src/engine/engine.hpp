@@ -3,12 +3,11 @@
 // How a call finds its plan, first match wins:
 //   1. in memory (at most max_plans, the least recently used one is given back);
 //   2. in the plan store, made with at least the effort asked for. An fp32 winner is used as it is; one with
-//   approximations
-//      is judged once per weights; a plan made under another driver, or imported by force, is judged too;
+//      approximations is judged once per weights; one made under another driver, or imported by force, is judged too;
 //   3. effort `stored`: a caller error that says what to do;
 //   4. the nearest stored plan of another B or S lends its choices, judged on this call, when B and S are both within a
-//      factor of two of it, or when total_budget_seconds are used up. Such a plan is provisional: it stays in memory
-//      only;
+//      factor of two of it, or when total_budget_seconds are used up (all but a tenth of a planning). Such a plan is
+//      provisional: it stays in memory only;
 //   5. the planner, within budget_seconds and what is left of total_budget_seconds; when nothing is left, its estimate
 //      (provisional too, though stored as an estimate).
 // One planning runs at a time; who needs an unplanned problem meanwhile waits, who has a plan goes on.

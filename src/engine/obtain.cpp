@@ -11,6 +11,7 @@ namespace gnomon {
 namespace {
 
 constexpr double kNear = 2;                     // borrow without a thought within this factor in B and in S
+constexpr double kCrumbs = 0.1;                 // of a planning's budget
 constexpr std::size_t kJudgedLoansKept = 4096;  // records of a few hundred bytes
 
 bool within_factor(std::int64_t a, std::int64_t b, double factor) {
@@ -42,8 +43,13 @@ class Turn {
   const Constraints& constraints() const { return state_.options.constraints; }
   Effort wanted() const { return state_.options.effort; }
   double budget_left() const { return state_.options.total_budget_seconds - state_.planning_seconds; }
+  // A planning in the last crumbs of the budget would time next to nothing, and be stored as if it had.
+  bool spent() const {
+    const double usual = std::min(state_.options.budget_seconds, state_.options.total_budget_seconds);
+    return budget_left() <= 0 || budget_left() < kCrumbs * usual;
+  }
   bool enough(Effort made) const {
-    return wanted() == Effort::stored || made >= wanted() || (budget_left() <= 0 && asked_ == Asked::by_forward);
+    return wanted() == Effort::stored || made >= wanted() || (spent() && asked_ == Asked::by_forward);
   }
 
   std::shared_ptr<BoundPlan> from_store();
@@ -115,7 +121,7 @@ std::shared_ptr<BoundPlan> Turn::borrow() {
   if (!lender) return nullptr;
   const bool near = within_factor(problem_.batch, lender->problem.batch, kNear) &&
                     within_factor(problem_.seq, lender->problem.seq, kNear) && enough(lender->effort);
-  if (!near && budget_left() > 0) return nullptr;
+  if (!near && !spent()) return nullptr;
 
   PlanRecord record;
   record.problem = problem_;
@@ -138,9 +144,9 @@ std::shared_ptr<BoundPlan> Turn::borrow() {
 
 std::shared_ptr<BoundPlan> Turn::plan() {
   const bool limited = asked_ == Asked::by_forward;
-  const bool spent = limited && budget_left() <= 0;
+  const bool guess = limited && spent();
   PlannerOptions options;
-  options.effort = spent ? Effort::estimate : wanted();
+  options.effort = guess ? Effort::estimate : wanted();
   options.budget_seconds =
       limited ? std::min(state_.options.budget_seconds, std::max(0.0, budget_left())) : state_.options.budget_seconds;
   options.constraints = constraints();
@@ -158,7 +164,7 @@ std::shared_ptr<BoundPlan> Turn::plan() {
   for (const auto& candidate : result.record.candidates) state_.counters.check_runs += candidate.worst >= 0;
   result.record.weights_fingerprint = generation_.fingerprint();
   state_.store->put(result.record);
-  return bind(std::move(result.plan), std::move(result.record), /*provisional=*/spent);
+  return bind(std::move(result.plan), std::move(result.record), /*provisional=*/guess);
 }
 
 void Turn::refuse_unstored() const {

@@ -212,9 +212,11 @@ TEST_F(EngineTest, ALoanThatIsRefusedIsPlanned) {
 }
 
 TEST_F(EngineTest, WhenTheTotalBudgetIsSpentChoicesAreBorrowedOrEstimated) {
-  options.total_budget_seconds = 1e-3;  // one planning spends it
+  options.total_budget_seconds = 5;
+  world.on_bench = [&] { world.clock.pass(10); };  // one planning spends it
   auto e = engine();
   EXPECT_TRUE(answers(e, 16, 32));
+  world.on_bench = nullptr;
   EXPECT_TRUE(answers(e, 512, 32));
   EXPECT_EQ(e.stats().problems_planned, 1);
   EXPECT_EQ(e.stats().plans_adopted, 1) << "32 times larger, but there is no time to plan it";
