@@ -124,6 +124,7 @@ struct PackedHead {
   float* zeros;       // a key row of zeros: padding of the last panel, and masked keys without elision
   std::int64_t v_width;
   std::int64_t keys;  // packed
+  bool finite;        // all of v
 };
 
 HWY_INLINE std::int64_t key_position(const HeadAttention& a, std::int64_t i) { return a.keys ? a.keys[i] : i; }
@@ -145,6 +146,7 @@ inline void pack_head(const HeadAttention& a, PackedHead& packed) {
     pack_key_vector(rows, a.head_dim, panel);
   }
   const std::int64_t whole = a.head_dim / kLanes * kLanes;
+  VF products = hn::Zero(d);  // with 0: NaN once a value is not finite
   for (std::int64_t i = 0; i < packed.keys; ++i) {
     const std::int64_t position = key_position(a, i);
     const float* from = key_is_valid(a, position) ? a.v + position * a.ldv : packed.zeros;
@@ -154,7 +156,9 @@ inline void pack_head(const HeadAttention& a, PackedHead& packed) {
       std::fill(to + whole, to + packed.v_width, 0.0f);
       for (std::int64_t f = whole; f < a.head_dim; ++f) to[f] = from[f];
     }
+    for (std::int64_t f = 0; f < packed.v_width; f += kLanes) products = hn::MulAdd(hn::Load(d, to + f), hn::Zero(d), products);
   }
+  packed.finite = hn::AllTrue(d, hn::Eq(products, hn::Zero(d)));
 }
 
 // The number of packed keys that query row `q` sees (they come first, since packing keeps the order).
@@ -238,16 +242,26 @@ inline void attend_strip(const HeadAttention& a, const PackedHead& packed, Query
     if (key_is_valid(a, k0 + c)) continue;
     for (std::int64_t r = 0; r < kStripRows; ++r) b.scores[r * kKeyBlock + c] = -std::numeric_limits<float>::infinity();
   }
+  const auto seen_by = [&](std::int64_t r) { return std::clamp<std::int64_t>(b.visible[r0 + r] - k0, 0, keys); };
   for (std::int64_t r = 0; r < kStripRows; ++r) {
-    const std::int64_t seen = std::clamp<std::int64_t>(b.visible[r0 + r] - k0, 0, keys);
-    const float rescale = softmax_row_block(b.scores + r * kKeyBlock, seen, width, /*first=*/k0 == 0, b.state[r0 + r]);
+    const float rescale = softmax_row_block(b.scores + r * kKeyBlock, seen_by(r), width, /*first=*/k0 == 0, b.state[r0 + r]);
     if (rescale != 1.0f) scale_row(strip_out + r * packed.v_width, rescale, strip_out + r * packed.v_width, packed.v_width);
   }
+  // A weight of 0 does not hide a value that is not finite (0 * NaN is NaN). Where there is one, only the keys that the whole
+  // strip sees are multiplied together, and each row adds what else it sees.
+  const std::int64_t together = packed.finite ? keys : seen_by(0);
+  const float* const values = packed.v + k0 * packed.v_width;
   const int v_vectors = static_cast<int>(packed.v_width / kLanes);
   for (int v = 0; v < v_vectors; v += kTileVectors) {
-    tile_product_of(std::min(kTileVectors, v_vectors - v), b.scores, kKeyBlock,
-                    packed.v + k0 * packed.v_width + v * kLanes, packed.v_width, keys, strip_out + v * kLanes,
-                    packed.v_width, /*accumulate=*/k0 > 0);
+    tile_product_of(std::min(kTileVectors, v_vectors - v), b.scores, kKeyBlock, values + v * kLanes, packed.v_width, together,
+                    strip_out + v * kLanes, packed.v_width, /*accumulate=*/k0 > 0);
+  }
+  for (std::int64_t r = 0; r < kStripRows && !packed.finite; ++r) {
+    for (std::int64_t c = together; c < seen_by(r); ++c) {
+      for (std::int64_t f = 0; f < packed.v_width; ++f) {
+        strip_out[r * packed.v_width + f] += b.scores[r * kKeyBlock + c] * values[c * packed.v_width + f];
+      }
+    }
   }
 }
 

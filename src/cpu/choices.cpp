@@ -37,9 +37,11 @@ std::string name_of(T value, const std::pair<const char*, T> (&names)[N]) {
   throw_internal("a choice has the unnamed value {}", static_cast<int>(value));
 }
 
-std::int64_t count_of(const Choice& choice, bool all_allowed) {
+// Counts are of type T: what does not fit is refused, not wrapped.
+template <class T>
+T count_of(const Choice& choice, bool all_allowed) {
   if (all_allowed && choice.value == "all") return 0;
-  std::int64_t n = 0;
+  T n = 0;
   const char* end = choice.value.data() + choice.value.size();
   const auto [stop, error] = std::from_chars(choice.value.data(), end, n);
   if (error != std::errc() || stop != end || n < 1) {
@@ -66,9 +68,9 @@ Choices parse_choices(const Candidate& candidate) {
     else if (name == "gemm_gelu") c.gemm_gelu = value_of(choice, kSwitch);
     else if (name == "graph") c.graph = value_of(choice, kSwitch);
     else if (name == "partition") c.partition = value_of(choice, kPartitions);
-    else if (name == "threads") c.threads = static_cast<int>(count_of(choice, false));
-    else if (name == "slices") c.slices = count_of(choice, true);
-    else if (name == "chunk") c.chunk = count_of(choice, true);
+    else if (name == "threads") c.threads = count_of<int>(choice, /*all_allowed=*/false);
+    else if (name == "slices") c.slices = count_of<std::int64_t>(choice, /*all_allowed=*/true);
+    else if (name == "chunk") c.chunk = count_of<std::int64_t>(choice, /*all_allowed=*/true);
     else {
       throw_caller(
           "'{}' is no choice of the CPU backend; it has path, precision, fused_attention, causal_skip, mask_elision, "

@@ -40,8 +40,8 @@ class CpuBackend final : public Backend {
   }
 
   Candidate plain(const Problem&) const override { return to_candidate(plain_choices(threads_)); }
-  Candidate estimate(const Problem& problem, const Constraints&) const override {
-    return to_candidate(estimate_choices(problem, threads_));
+  Candidate estimate(const Problem& problem, const Constraints& constraints) const override {
+    return forced_candidate(estimate_choices(problem, threads_), constraints.forced);
   }
   double estimate_plain_seconds(const Problem& problem) const override { return plain_seconds(problem, threads_); }
   std::vector<Group> groups(const Problem& problem, const Candidate& incumbent) const override {

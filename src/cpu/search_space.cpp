@@ -111,6 +111,20 @@ Choices estimate_choices(const Problem& problem, int threads) {
   return c;
 }
 
+Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& forced) {
+  const auto is_forced = [&](std::string_view name, std::string_view value) {
+    return std::find(forced.begin(), forced.end(), Choice{std::string(name), std::string(value)}) != forced.end();
+  };
+  std::vector<Choice> changes;
+  if (is_forced("path", "plain")) {
+    changes = to_candidate(plain_choices(choices.threads)).choices();
+  } else {
+    if (is_forced("fused_attention", "off")) changes = {{"causal_skip", "off"}, {"mask_elision", "off"}};
+    if (is_forced("graph", "off")) changes.insert(changes.end(), {{"partition", "row"}, {"slices", "all"}});
+  }
+  return to_candidate(choices).with(changes).with(forced);
+}
+
 // Products at 60 GFLOP/s a core and 12 passes over the scores and 40 over the activation at 10 GB/s: between an old
 // AVX2 core and a new AVX-512 one.
 double plain_seconds(const Problem& problem, int threads) {
@@ -126,11 +140,16 @@ double plain_seconds(const Problem& problem, int threads) {
 std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, int threads) {
   std::vector<Group> groups;
   groups.push_back(path_group(problem, threads));
+  if (incumbent.path == Path::plain) {
+    // Nothing but `threads` may change on the plain path: to leave it, an alternative brings all its choices.
+    const Candidate whole = to_candidate(estimate_choices(problem, threads));
+    for (std::vector<Choice>& alternative : groups.front().alternatives) alternative = whole.with(alternative).choices();
+    groups.front().alternatives.push_back(whole.choices());
+  }
   groups.push_back({.name = "slices", .alternatives = one_each("slices", slice_sizes(problem)), .reopened_by = {"chunk", "operators"}});
   groups.push_back({.name = "chunk", .alternatives = one_each("chunk", chunk_sizes(problem)), .reopened_by = {"operators"}});
   groups.push_back(operator_group(problem));
   groups.push_back({.name = "precision", .alternatives = one_each("precision", {"bf16_qk", "bf16"}), .reopened_by = {}});
-  static_cast<void>(incumbent);
   return groups;
 }
 

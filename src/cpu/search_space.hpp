@@ -11,6 +11,8 @@
 namespace gnomon::cpu {
 
 Choices estimate_choices(const Problem& problem, int threads);
+// `choices` with the forced values, and whatever contradicts those values and is not forced itself brought into line.
+Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& forced);
 double plain_seconds(const Problem& problem, int threads);
 std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, int threads);
 std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints, const Candidate& candidate);

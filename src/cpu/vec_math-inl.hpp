@@ -61,9 +61,7 @@ HWY_INLINE V gelu_tanh(D d, V x) {
   const V e = exp2_nonpositive(d, hn::Neg(hn::Abs(z)));
   const V one = hn::Set(d, 1.0f);
   const V numerator = hn::IfThenElse(hn::Lt(z, hn::Zero(d)), e, one);  // sigmoid(z) = 1/(1+e^-z) = e^z/(1+e^z)
-  const V result = hn::Mul(x, hn::Div(numerator, hn::Add(one, e)));
-  // x = -inf makes -inf * 0; the limit is 0.
-  return hn::IfThenElse(hn::Eq(x, hn::Set(d, -HUGE_VALF)), hn::Zero(d), result);
+  return hn::Mul(x, hn::Div(numerator, hn::Add(one, e)));  // -inf * 0: NaN, as in PyTorch and in oneDNN's epilogue
 }
 
 }  // namespace gnomon::cpu::HWY_NAMESPACE
