@@ -20,11 +20,22 @@ function(gnomon_test_room name)
   gtest_discover_tests(gnomon_test_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
 endfunction()
 
-foreach(room core plan reference cpu engine)
+foreach(room core plan cpu engine)
   if(TARGET gnomon_${room})
     gnomon_test_room(${room} gnomon_${room})
   endif()
 endforeach()
+if(TARGET gnomon_cpu)
+  gnomon_test_room(reference gnomon_cpu)  # src/reference is compiled into it
+endif()
+# A process chooses its instruction set once, so what runs on vector code is tested again under each other set.
+if(TARGET gnomon_test_cpu AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  foreach(isa sse4 avx2 avx512)
+    add_test(NAME cpu.isa_${isa} COMMAND gnomon_test_cpu --gtest_filter=VecKernels*:HeadAttention*:RowIo*:StackPlan*)
+    set_tests_properties(cpu.isa_${isa} PROPERTIES ENVIRONMENT "GNOMON_ISA=${isa}" TIMEOUT 300
+                         SKIP_REGULAR_EXPRESSION "this machine or build does not have it")
+  endforeach()
+endif()
 gnomon_test_room(support gnomon_core)
 
 # The interface's tests see what a user sees: the shared library and the two public headers.
