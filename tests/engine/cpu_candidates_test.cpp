@@ -36,8 +36,9 @@ std::vector<Choice> choices_of(const Problem& problem) {
 bool is_honest_refusal(const Error& error, const Constraints& constraints) {
   const std::string text = error.what();
   const bool names_all = text.find("under " + constraints.to_string()) != std::string::npos;
-  const bool bf16_broke =
-      constraints.to_string().find("bf16") != std::string::npos && text.find("out of contract") != std::string::npos;
+  const bool broke =
+      text.find("out of contract") != std::string::npos || text.find("contract's limit") != std::string::npos;
+  const bool bf16_broke = broke && constraints.to_string().find("bf16") != std::string::npos;
   return !constraints.forced.empty() && names_all && (error.kind() == ErrorKind::caller || bf16_broke);
 }
 

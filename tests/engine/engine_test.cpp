@@ -166,6 +166,26 @@ TEST_F(EngineTest, AnotherDriverIsJudgedAndAnotherEnvironmentIsAMiss) {
   EXPECT_EQ(back.stats().problems_planned, 0) << "the old environment's entry stays";
 }
 
+TEST_F(EngineTest, APlanImportedByForceIsJudgedOnce) {
+  auto here = engine();
+  EXPECT_TRUE(answers(here, 4, 10));
+  world.isa = "other";
+  const TemporaryDirectory folder;
+  options.plan_directory = folder.path();
+  {
+    auto there = engine();
+    EXPECT_EQ(error_of([&] { there.store().import_json(here.store().export_json(), false); }).kind(),
+              ErrorKind::caller);
+    EXPECT_EQ(there.store().import_json(here.store().export_json(), true), 1u);
+    EXPECT_TRUE(answers(there, 4, 10));
+    EXPECT_EQ(there.stats().problems_planned, 0);
+    EXPECT_EQ(there.stats().check_runs, 1);
+  }
+  auto again = engine();
+  EXPECT_TRUE(answers(again, 4, 10));
+  EXPECT_EQ(again.stats().check_runs, 0);
+}
+
 TEST_F(EngineTest, NearProblemsBorrowAndFarOnesArePlanned) {
   auto e = engine();
   EXPECT_TRUE(answers(e, 16, 32));
