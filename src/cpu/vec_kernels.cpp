@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/half.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/vec_kernels.cpp"
@@ -141,7 +142,13 @@ HWY_INLINE void widen(const std::uint16_t* x, float* y, std::int64_t n) {
   std::copy(wide, wide + (n - i), y + i);
 }
 
-void from_f16(const std::uint16_t* x, float* y, std::int64_t n) { widen<hwy::float16_t>(x, y, n); }
+// Below AVX2 there is no instruction for fp16, and Highway 1.0's substitute truncates and knows no NaN or infinity.
+constexpr bool kHasF16 = !HWY_ARCH_X86 || HWY_TARGET <= HWY_AVX2;
+
+void from_f16(const std::uint16_t* x, float* y, std::int64_t n) {
+  if constexpr (kHasF16) widen<hwy::float16_t>(x, y, n);
+  else std::transform(x, x + n, y, f16_to_float);
+}
 void from_bf16(const std::uint16_t* x, float* y, std::int64_t n) {
   const DF d;
   const hn::RebindToUnsigned<DF> du;
@@ -157,6 +164,10 @@ void from_bf16(const std::uint16_t* x, float* y, std::int64_t n) {
 }
 
 void to_f16(const float* x, std::uint16_t* y, std::int64_t n) {
+  if constexpr (!kHasF16) {
+    std::transform(x, x + n, y, float_to_f16);
+    return;
+  }
   const DF d;
   const hn::Rebind<hwy::float16_t, DF> dn;
   auto* out = reinterpret_cast<hwy::float16_t*>(y);
