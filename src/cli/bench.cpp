@@ -140,7 +140,8 @@ void run(const Arguments& arguments, Session& session) {
   if (!arguments.csv.empty()) write(arguments.csv, bench_csv(report));
   if (arguments.json != "-" && arguments.csv != "-") fmt::print("{}", bench_table(report));
   for (const RowResult& result : report.results) {
-    if (result.failed) session.exit_code = exit_check_failed;
+    if (result.failed)
+      session.exit_code = std::max<int>(session.exit_code, result.not_run.empty() ? exit_check_failed : exit_internal);
   }
 }
 
