@@ -153,8 +153,11 @@ void add_bench(CLI::App& app, Session& session) {
   command->add_option("PROBLEMS", arguments->problems,
                       "Problems, each one argument: \"b64 s100 d128\" (default: the suite)");
   command->add_option("--suite", arguments->suite, "A suite file (default: the built-in one)");
-  command->add_option("--only", arguments->only, "Only these rows, by id: 1,2,MiniLM")->delimiter(',');
-  command->add_option("--model", arguments->models, "NAME=PATH: a row with the weights of a .safetensors file");
+  command->add_option("--only", arguments->only, "Only these rows, by id: 1,2,MiniLM")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command->add_option("--model", arguments->models, "NAME=PATH: a row with the weights of a .safetensors file")
+      ->allow_extra_args(false);
   command->add_option("--shape", arguments->shape, "What the models run on (default: \"b32 s128 mask\")");
   command->add_flag("--quick", arguments->quick, "Under a minute: a budget of 50 s, large shapes left out");
   command->add_option("--budget", arguments->budget, "Seconds for the whole bench (default 480), split over the rows")
@@ -162,7 +165,8 @@ void add_bench(CLI::App& app, Session& session) {
   command->add_flag("--replan", arguments->replan, "Neither use nor keep stored plans");
   command->add_option("--json", arguments->json, "Write JSON to FILE, or - for stdout");
   command->add_option("--csv", arguments->csv, "Write CSV to FILE, or - for stdout");
-  command->add_option("--note", arguments->notes, "NAME=VALUE kept in the JSON, as commit=1a2b3c");
+  command->add_option("--note", arguments->notes, "NAME=VALUE kept in the JSON, as commit=1a2b3c")
+      ->allow_extra_args(false);
   command->footer(
       "\nExits with 1 when an answer is out of contract. A row that cannot run is listed with the reason.\n\n"
       "Examples:\n  gnomon bench --quick\n  gnomon bench \"b64 s100 d128\" \"b1 s512 d768 h12 f3072 bi\"\n"

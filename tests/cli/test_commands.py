@@ -119,7 +119,7 @@ def test_verify_fails_when_the_contract_does_not_hold(gnomon):
 
 
 def test_bench_reports_the_same_in_all_forms(gnomon, tmp_path):
-    done = gnomon("bench", SMALL, "b1 s4 d16 h2 l1 f48 mask inplace", "--budget", "6", "--json", "r.json", "--csv", "r.csv", "--note", "commit=abc")
+    done = gnomon("bench", "--note", "commit=abc", SMALL, "b1 s4 d16 h2 l1 f48 mask inplace", "--budget", "6", "--json", "r.json", "--csv", "r.csv")
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["notes"] == {"commit": "abc"} and len(report["rows"]) == 2
     for row in report["rows"]:
