@@ -1,8 +1,9 @@
 // Blocked attention of one head. The [S, S] scores never exist: a strip of queries meets a block of keys, its
 // softmax is taken online (running maximum and sum), and tiles above the diagonal are not computed.
 //
-// Keys and values are first packed: K transposed into panels whose rows are the keys' lanes, V into rows of whole vectors.
-// Packing is where head sizes are padded to vectors and where masked keys disappear, so the inner loops know neither.
+// Keys and values are first packed: K transposed into panels whose rows are the keys' lanes, V into rows of whole
+// vectors. Packing is where head sizes are padded to vectors and where masked keys disappear, so the inner loops know
+// neither.
 #if defined(GNOMON_CPU_ATTENTION_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GNOMON_CPU_ATTENTION_INL
 #undef GNOMON_CPU_ATTENTION_INL
@@ -10,11 +11,11 @@
 #define GNOMON_CPU_ATTENTION_INL
 #endif
 
+#include <hwy/highway.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-
-#include <hwy/highway.h>
 
 #include "cpu/vec_kernels.hpp"
 #include "cpu/vec_math-inl.hpp"
@@ -45,8 +46,9 @@ static_assert(kKeyBlock % kPanel == 0 && kQueryBlock % kStripRows == 0);
 
 // c[rows][vectors] (+)= a[rows][depth] * b[depth][vectors]: the one inner loop of both products.
 template <int kRows, int kVectors>
-HWY_INLINE void tile_product(const float* HWY_RESTRICT a, std::int64_t lda, const float* HWY_RESTRICT b, std::int64_t ldb,
-                             std::int64_t depth, float* HWY_RESTRICT c, std::int64_t ldc, bool accumulate) {
+HWY_INLINE void tile_product(const float* HWY_RESTRICT a, std::int64_t lda, const float* HWY_RESTRICT b,
+                             std::int64_t ldb, std::int64_t depth, float* HWY_RESTRICT c, std::int64_t ldc,
+                             bool accumulate) {
   const DF d;
   VF acc[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -87,7 +89,7 @@ HWY_INLINE hn::Vec<D> load_quads(D d, const float* const* rows, std::int64_t off
         return hn::LoadU(tag, r[0] + offset);
       } else {
         const hn::Half<Tag> h;
-        return hn::Combine(tag, self(self, h, r + hn::MaxLanes(Tag())/2), self(self, h, r));
+        return hn::Combine(tag, self(self, h, r + hn::MaxLanes(Tag()) / 2), self(self, h, r));
       }
     };
     return hn::Combine(d, quad(quad, half, rows + kLanes / 2), quad(quad, half, rows));
@@ -120,8 +122,8 @@ HWY_INLINE void pack_key_vector(const float* const* rows, std::int64_t head_dim,
 // The head's keys and values that queries up to `limit` keys can see, packed. Layout of `k`: [panel][head_dim][kPanel].
 struct PackedHead {
   float* k;
-  float* v;           // [key][v_width]
-  float* zeros;       // a key row of zeros: padding of the last panel, and masked keys without elision
+  float* v;      // [key][v_width]
+  float* zeros;  // a key row of zeros: padding of the last panel, and masked keys without elision
   std::int64_t v_width;
   std::int64_t keys;  // packed
   bool finite;        // all of v
@@ -156,7 +158,8 @@ inline void pack_head(const HeadAttention& a, PackedHead& packed) {
       std::fill(to + whole, to + packed.v_width, 0.0f);
       for (std::int64_t f = whole; f < a.head_dim; ++f) to[f] = from[f];
     }
-    for (std::int64_t f = 0; f < packed.v_width; f += kLanes) products = hn::MulAdd(hn::Load(d, to + f), hn::Zero(d), products);
+    for (std::int64_t f = 0; f < packed.v_width; f += kLanes)
+      products = hn::MulAdd(hn::Load(d, to + f), hn::Zero(d), products);
   }
   packed.finite = hn::AllTrue(d, hn::Eq(products, hn::Zero(d)));
 }
@@ -169,14 +172,15 @@ HWY_INLINE std::int64_t visible_keys(const HeadAttention& a, std::int64_t q) {
   return std::upper_bound(a.keys, a.keys + n, static_cast<std::int32_t>(q)) - a.keys;
 }
 
-// The online softmax of one row over the block's scores: scores become exp2(score - maximum). Returns the factor that what
-// came before must be rescaled by.
+// The online softmax of one row over the block's scores: scores become exp2(score - maximum). Returns the factor that
+// what came before must be rescaled by.
 struct RowState {
   float maximum;
   float sum;
 };
 
-HWY_INLINE float softmax_row_block(float* scores, std::int64_t visible, std::int64_t width, bool first, RowState& state) {
+HWY_INLINE float softmax_row_block(float* scores, std::int64_t visible, std::int64_t width, bool first,
+                                   RowState& state) {
   const DF d;
   const VF minus_inf = hn::Set(d, -std::numeric_limits<float>::infinity());
   const std::int64_t whole = visible / kLanes * kLanes;
@@ -228,14 +232,15 @@ struct QueryBlock {
 };
 
 // Strip `r0` of the block against the keys [k0, k0 + keys).
-inline void attend_strip(const HeadAttention& a, const PackedHead& packed, QueryBlock& b, std::int64_t r0, std::int64_t k0,
-                         std::int64_t keys) {
+inline void attend_strip(const HeadAttention& a, const PackedHead& packed, QueryBlock& b, std::int64_t r0,
+                         std::int64_t k0, std::int64_t keys) {
   const std::int64_t width = round_up(keys, kLanes);
   const float* q = b.q + r0 * a.head_dim;
   float* const strip_out = b.out + r0 * packed.v_width;
   for (std::int64_t c = 0; c < width; c += kPanel) {
     const int vectors = static_cast<int>(std::min(kPanel, width - c) / kLanes);
-    tile_product_of(vectors, q, a.head_dim, packed.k + (k0 + c) * a.head_dim, kPanel, a.head_dim, b.scores + c, kKeyBlock,
+    tile_product_of(vectors, q, a.head_dim, packed.k + (k0 + c) * a.head_dim, kPanel, a.head_dim, b.scores + c,
+                    kKeyBlock,
                     /*accumulate=*/false);
   }
   for (std::int64_t c = 0; a.key_valid && c < keys; ++c) {
@@ -244,17 +249,19 @@ inline void attend_strip(const HeadAttention& a, const PackedHead& packed, Query
   }
   const auto seen_by = [&](std::int64_t r) { return std::clamp<std::int64_t>(b.visible[r0 + r] - k0, 0, keys); };
   for (std::int64_t r = 0; r < kStripRows; ++r) {
-    const float rescale = softmax_row_block(b.scores + r * kKeyBlock, seen_by(r), width, /*first=*/k0 == 0, b.state[r0 + r]);
-    if (rescale != 1.0f) scale_row(strip_out + r * packed.v_width, rescale, strip_out + r * packed.v_width, packed.v_width);
+    const float rescale =
+        softmax_row_block(b.scores + r * kKeyBlock, seen_by(r), width, /*first=*/k0 == 0, b.state[r0 + r]);
+    if (rescale != 1.0f)
+      scale_row(strip_out + r * packed.v_width, rescale, strip_out + r * packed.v_width, packed.v_width);
   }
-  // A weight of 0 does not hide a value that is not finite (0 * NaN is NaN). Where there is one, only the keys that the whole
-  // strip sees are multiplied together, and each row adds what else it sees.
+  // A weight of 0 does not hide a value that is not finite (0 * NaN is NaN). Where there is one, only the keys that the
+  // whole strip sees are multiplied together, and each row adds what else it sees.
   const std::int64_t together = packed.finite ? keys : seen_by(0);
   const float* const values = packed.v + k0 * packed.v_width;
   const int v_vectors = static_cast<int>(packed.v_width / kLanes);
   for (int v = 0; v < v_vectors; v += kTileVectors) {
-    tile_product_of(std::min(kTileVectors, v_vectors - v), b.scores, kKeyBlock, values + v * kLanes, packed.v_width, together,
-                    strip_out + v * kLanes, packed.v_width, /*accumulate=*/k0 > 0);
+    tile_product_of(std::min(kTileVectors, v_vectors - v), b.scores, kKeyBlock, values + v * kLanes, packed.v_width,
+                    together, strip_out + v * kLanes, packed.v_width, /*accumulate=*/k0 > 0);
   }
   for (std::int64_t r = 0; r < kStripRows && !packed.finite; ++r) {
     for (std::int64_t c = together; c < seen_by(r); ++c) {
@@ -270,8 +277,10 @@ inline void attend_block(const HeadAttention& a, const PackedHead& packed, Query
   const std::int64_t strips = (b.rows + kStripRows - 1) / kStripRows;
   for (std::int64_t r = 0; r < strips * kStripRows; ++r) {
     float* q = b.q + r * a.head_dim;
-    if (r < b.rows) scale_row(a.q + (b.first + r) * a.ldq, to_log2, q, a.head_dim);
-    else std::fill_n(q, a.head_dim, 0.0f);
+    if (r < b.rows)
+      scale_row(a.q + (b.first + r) * a.ldq, to_log2, q, a.head_dim);
+    else
+      std::fill_n(q, a.head_dim, 0.0f);
     b.state[r] = {std::numeric_limits<float>::lowest(), 0.0f};
     b.visible[r] = visible_keys(a, b.first + std::min(r, b.rows - 1));
   }
@@ -288,8 +297,10 @@ inline void attend_block(const HeadAttention& a, const PackedHead& packed, Query
   for (std::int64_t r = 0; r < b.rows; ++r) {
     float* const to = a.out + (b.first + r) * a.ldo;
     // No key met, or none of weight: output 0.
-    if (computed(r / kStripRows) == 0 || b.state[r].sum == 0.0f) std::fill_n(to, a.head_dim, 0.0f);
-    else scale_row(b.out + r * packed.v_width, 1.0f / b.state[r].sum, to, a.head_dim);
+    if (computed(r / kStripRows) == 0 || b.state[r].sum == 0.0f)
+      std::fill_n(to, a.head_dim, 0.0f);
+    else
+      scale_row(b.out + r * packed.v_width, 1.0f / b.state[r].sum, to, a.head_dim);
   }
 }
 

@@ -9,7 +9,8 @@ namespace gnomon::cpu {
 // threads, each taking an equal share of the rows: the median of repeated rounds within the time.
 double measure_bare_products(const Problem& problem, int threads, double budget_seconds);
 
-// FLOP/s of a product whose operands stay in cache, on `threads` threads: the practical peak. Measured once per process.
+// FLOP/s of a product whose operands stay in cache, on `threads` threads: the practical peak. Measured once per
+// process.
 double product_peak(int threads);
 
 }  // namespace gnomon::cpu

@@ -1,16 +1,15 @@
 #include "cpu/choices.hpp"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "core/error.hpp"
 
 namespace gnomon::cpu {
 namespace {
-
 
 constexpr std::pair<const char*, Path> kPaths[] = {{"plain", Path::plain}, {"stack", Path::stack}};
 constexpr std::pair<const char*, Precision> kPrecisions[] = {
@@ -58,23 +57,37 @@ Choices parse_choices(const Candidate& candidate) {
   Choices c;
   for (const Choice& choice : candidate.choices()) {
     const std::string& name = choice.name;
-    if (name == "path") c.path = value_of(choice, kPaths);
-    else if (name == "precision") c.precision = value_of(choice, kPrecisions);
-    else if (name == "fused_attention") c.fused_attention = value_of(choice, kSwitch);
-    else if (name == "causal_skip") c.causal_skip = value_of(choice, kSwitch);
-    else if (name == "mask_elision") c.mask_elision = value_of(choice, kSwitch);
-    else if (name == "fused_qkv") c.fused_qkv = value_of(choice, kSwitch);
-    else if (name == "fused_norm") c.fused_norm = value_of(choice, kSwitch);
-    else if (name == "gemm_gelu") c.gemm_gelu = value_of(choice, kSwitch);
-    else if (name == "graph") c.graph = value_of(choice, kSwitch);
-    else if (name == "partition") c.partition = value_of(choice, kPartitions);
-    else if (name == "threads") c.threads = count_of<int>(choice, /*all_allowed=*/false);
-    else if (name == "slices") c.slices = count_of<std::int64_t>(choice, /*all_allowed=*/true);
-    else if (name == "chunk") c.chunk = count_of<std::int64_t>(choice, /*all_allowed=*/true);
+    if (name == "path")
+      c.path = value_of(choice, kPaths);
+    else if (name == "precision")
+      c.precision = value_of(choice, kPrecisions);
+    else if (name == "fused_attention")
+      c.fused_attention = value_of(choice, kSwitch);
+    else if (name == "causal_skip")
+      c.causal_skip = value_of(choice, kSwitch);
+    else if (name == "mask_elision")
+      c.mask_elision = value_of(choice, kSwitch);
+    else if (name == "fused_qkv")
+      c.fused_qkv = value_of(choice, kSwitch);
+    else if (name == "fused_norm")
+      c.fused_norm = value_of(choice, kSwitch);
+    else if (name == "gemm_gelu")
+      c.gemm_gelu = value_of(choice, kSwitch);
+    else if (name == "graph")
+      c.graph = value_of(choice, kSwitch);
+    else if (name == "partition")
+      c.partition = value_of(choice, kPartitions);
+    else if (name == "threads")
+      c.threads = count_of<int>(choice, /*all_allowed=*/false);
+    else if (name == "slices")
+      c.slices = count_of<std::int64_t>(choice, /*all_allowed=*/true);
+    else if (name == "chunk")
+      c.chunk = count_of<std::int64_t>(choice, /*all_allowed=*/true);
     else {
       throw_caller(
           "'{}' is no choice of the CPU backend; it has path, precision, fused_attention, causal_skip, mask_elision, "
-          "fused_qkv, fused_norm, gemm_gelu, graph, partition, threads, slices, chunk", name);
+          "fused_qkv, fused_norm, gemm_gelu, graph, partition, threads, slices, chunk",
+          name);
     }
   }
   return c;

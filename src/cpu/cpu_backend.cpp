@@ -1,8 +1,8 @@
 #include "cpu/cpu_backend.hpp"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "core/error.hpp"
 #include "cpu/arena.hpp"
@@ -65,9 +65,12 @@ class CpuBackend final : public Backend {
 
   std::vector<std::string> approximations(const Candidate& candidate) const override {
     switch (parse_choices(candidate).precision) {
-      case Precision::fp32: return {};
-      case Precision::bf16_qk: return {"Q and K projections in bf16"};
-      case Precision::bf16: return {"all six projections in bf16"};
+      case Precision::fp32:
+        return {};
+      case Precision::bf16_qk:
+        return {"Q and K projections in bf16"};
+      case Precision::bf16:
+        return {"all six projections in bf16"};
     }
     return {};
   }
@@ -75,10 +78,12 @@ class CpuBackend final : public Backend {
 
   std::string bound(const Problem& problem, const Candidate& candidate, double seconds) const override {
     const double rate = flops(problem) / seconds, peak = product_peak(parse_choices(candidate).threads);
-    const double memory = 2.0 * static_cast<double>(problem.elements() * static_cast<std::int64_t>(size_of(problem.dtype)));
-    const std::string figures = fmt::format("{:.0f} of the {:.0f} GFLOP/s that fp32 products in cache reach ({:.0f} %); "
-                                            "input and output move at {:.2f} GB/s",
-                                            rate * 1e-9, peak * 1e-9, 100 * rate / peak, memory / seconds * 1e-9);
+    const double memory =
+        2.0 * static_cast<double>(problem.elements() * static_cast<std::int64_t>(size_of(problem.dtype)));
+    const std::string figures = fmt::format(
+        "{:.0f} of the {:.0f} GFLOP/s that fp32 products in cache reach ({:.0f} %); "
+        "input and output move at {:.2f} GB/s",
+        rate * 1e-9, peak * 1e-9, 100 * rate / peak, memory / seconds * 1e-9);
     if (rate >= 0.6 * peak) return "arithmetic: " + figures;
     if (seconds < 100e-6) return "latency (calls, barriers and short products): " + figures;
     return "memory and elementwise work between the products: " + figures;

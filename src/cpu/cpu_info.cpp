@@ -1,15 +1,13 @@
 #include "cpu/cpu_info.hpp"
 
+#include <dnnl.h>
+#include <fmt/format.h>
+#include <hwy/highway.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <map>
-
-#include <dnnl.h>
-#include <fmt/format.h>
-#include <hwy/highway.h>
 
 #include "cpu/thread_pool.hpp"
 #include "cpu/vec_kernels.hpp"
@@ -37,15 +35,24 @@ int number(const std::map<std::string, std::string>& facts, const char* key) {
 
 std::string onednn_isa_name() {
   switch (dnnl_get_effective_cpu_isa()) {
-    case dnnl_cpu_isa_sse41: return "sse41";
-    case dnnl_cpu_isa_avx: return "avx";
-    case dnnl_cpu_isa_avx2: return "avx2";
-    case dnnl_cpu_isa_avx2_vnni: return "avx2_vnni";
-    case dnnl_cpu_isa_avx512_core: return "avx512_core";
-    case dnnl_cpu_isa_avx512_core_vnni: return "avx512_core_vnni";
-    case dnnl_cpu_isa_avx512_core_bf16: return "avx512_core_bf16";
-    case dnnl_cpu_isa_avx512_core_amx: return "avx512_core_amx";
-    default: return fmt::format("isa {:#x}", static_cast<unsigned>(dnnl_get_effective_cpu_isa()));
+    case dnnl_cpu_isa_sse41:
+      return "sse41";
+    case dnnl_cpu_isa_avx:
+      return "avx";
+    case dnnl_cpu_isa_avx2:
+      return "avx2";
+    case dnnl_cpu_isa_avx2_vnni:
+      return "avx2_vnni";
+    case dnnl_cpu_isa_avx512_core:
+      return "avx512_core";
+    case dnnl_cpu_isa_avx512_core_vnni:
+      return "avx512_core_vnni";
+    case dnnl_cpu_isa_avx512_core_bf16:
+      return "avx512_core_bf16";
+    case dnnl_cpu_isa_avx512_core_amx:
+      return "avx512_core_amx";
+    default:
+      return fmt::format("isa {:#x}", static_cast<unsigned>(dnnl_get_effective_cpu_isa()));
   }
 }
 
@@ -55,7 +62,8 @@ CpuInfo read() {
   info.family = number(facts, "cpu family");
   info.model_number = number(facts, "model");
   const auto name = facts.find("model name");
-  info.model = fmt::format("{} (family {} model {})", name == facts.end() ? "CPU" : name->second, info.family, info.model_number);
+  info.model = fmt::format("{} (family {} model {})", name == facts.end() ? "CPU" : name->second, info.family,
+                           info.model_number);
   info.cores = available_cores();
   info.isa = std::string(vec_kernels().isa);
   info.onednn_isa = onednn_isa_name();
@@ -71,30 +79,11 @@ CpuInfo read() {
   return info;
 }
 
-std::int64_t bytes_in(const char* path) {
-  std::ifstream file(path);
-  std::int64_t bytes = 0;
-  return file >> bytes ? bytes : std::numeric_limits<std::int64_t>::max();  // "max": no limit
-}
-
 }  // namespace
 
 const CpuInfo& cpu_info() {
   static const CpuInfo info = read();
   return info;
-}
-
-std::int64_t available_memory_bytes() {
-  std::int64_t available = std::numeric_limits<std::int64_t>::max();
-  std::ifstream file("/proc/meminfo");
-  for (std::string key, rest; file >> key && std::getline(file, rest);) {
-    if (key == "MemAvailable:") available = std::atoll(rest.c_str()) * 1024;
-  }
-  const std::int64_t limit = bytes_in("/sys/fs/cgroup/memory.max");
-  if (limit != std::numeric_limits<std::int64_t>::max()) {
-    available = std::min(available, std::max<std::int64_t>(0, limit - bytes_in("/sys/fs/cgroup/memory.current")));
-  }
-  return available;
 }
 
 }  // namespace gnomon::cpu

@@ -1,12 +1,11 @@
 #include "cpu/product.hpp"
 
+#include <fmt/format.h>
 #include <omp.h>
 
 #include <algorithm>
 #include <cstring>
 #include <new>
-
-#include <fmt/format.h>
 
 #include "core/error.hpp"
 #include "cpu/vec_kernels.hpp"
@@ -65,7 +64,8 @@ PrimitiveDesc matmul_desc(const dnnl_memory_desc_t& a, const dnnl_memory_desc_t&
   dnnl_matmul_desc_t desc;
   check_dnnl(dnnl_matmul_desc_init(&desc, &a, &b, bias, &y), "describing a product");
   PrimitiveDesc result;
-  check_dnnl(dnnl_primitive_desc_create(&result.value, &desc, attr.value, dnnl_cpu_engine(), nullptr), "choosing a product");
+  check_dnnl(dnnl_primitive_desc_create(&result.value, &desc, attr.value, dnnl_cpu_engine(), nullptr),
+             "choosing a product");
   return result;
 }
 
@@ -129,8 +129,9 @@ std::shared_ptr<const WeightPacks::Pack> WeightPacks::get(const std::vector<cons
   pack->bytes = static_cast<std::int64_t>(dnnl_memory_desc_get_size(&desc) + pack->bias.size() * sizeof(float));
 
   dnnl_primitive_desc_t reorder_desc = nullptr;
-  check_dnnl(dnnl_reorder_primitive_desc_create(&reorder_desc, &plain, dnnl_cpu_engine(), &desc, dnnl_cpu_engine(), nullptr),
-             "choosing a weight reorder");
+  check_dnnl(
+      dnnl_reorder_primitive_desc_create(&reorder_desc, &plain, dnnl_cpu_engine(), &desc, dnnl_cpu_engine(), nullptr),
+      "choosing a weight reorder");
   const PrimitiveDesc owned(reorder_desc);
   DnnlPrimitive reorder;
   check_dnnl(dnnl_primitive_create(&reorder.value, reorder_desc), "making a weight reorder");
@@ -153,7 +154,8 @@ std::int64_t WeightPacks::bytes() const {
   return sum;
 }
 
-Product::Product(WeightPacks& packs, const std::vector<const LinearWeights*>& parts, const ProductSpec& spec, int workers)
+Product::Product(WeightPacks& packs, const std::vector<const LinearWeights*>& parts, const ProductSpec& spec,
+                 int workers)
     : spec_(spec) {
   const OneOmpThread one;
   const std::int64_t in = parts.front()->in;
@@ -195,8 +197,9 @@ void Product::run(int worker, const void* x, float* y) const {
   const Slot& slot = slots_[static_cast<std::size_t>(worker)];
   check_dnnl(dnnl_memory_set_data_handle(slot.x.value, const_cast<void*>(x)), "binding x");
   check_dnnl(dnnl_memory_set_data_handle(slot.y.value, y), "binding y");
-  check_dnnl(dnnl_primitive_execute(primitive_.value, slot.stream.value, static_cast<int>(slot.args.size()), slot.args.data()),
-             "running a product");
+  check_dnnl(
+      dnnl_primitive_execute(primitive_.value, slot.stream.value, static_cast<int>(slot.args.size()), slot.args.data()),
+      "running a product");
 }
 
 PlainProduct::PlainProduct(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t lda, std::int64_t ldb,
@@ -227,8 +230,9 @@ void PlainProduct::run(int worker, const float* a, const float* b, float* y) con
   check_dnnl(dnnl_memory_set_data_handle(slot.a.value, const_cast<float*>(a)), "binding a");
   check_dnnl(dnnl_memory_set_data_handle(slot.b.value, const_cast<float*>(b)), "binding b");
   check_dnnl(dnnl_memory_set_data_handle(slot.y.value, y), "binding y");
-  check_dnnl(dnnl_primitive_execute(primitive_.value, slot.stream.value, static_cast<int>(slot.args.size()), slot.args.data()),
-             "running an attention product");
+  check_dnnl(
+      dnnl_primitive_execute(primitive_.value, slot.stream.value, static_cast<int>(slot.args.size()), slot.args.data()),
+      "running an attention product");
 }
 
 }  // namespace gnomon::cpu

@@ -1,6 +1,8 @@
 // Matrix products through oneDNN, always single-threaded: the caller's workers share the rows between them.
 #pragma once
 
+#include <dnnl.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -8,8 +10,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <dnnl.h>
 
 #include "core/stack_config.hpp"
 #include "core/weights.hpp"
@@ -63,7 +63,8 @@ class WeightPacks {
     std::int64_t bytes = 0;
   };
   // `parts` are stacked along their outputs (Q, K and V into one [3d, d]).
-  std::shared_ptr<const Pack> get(const std::vector<const LinearWeights*>& parts, bool bf16, const dnnl_memory_desc_t& desc);
+  std::shared_ptr<const Pack> get(const std::vector<const LinearWeights*>& parts, bool bf16,
+                                  const dnnl_memory_desc_t& desc);
   void trim();
   std::int64_t bytes() const;
 

@@ -20,10 +20,15 @@ auto row_address(const BasicTensorView<Void>& view, std::int64_t row) {
 void widen(DType dtype, const void* from, float* to, std::int64_t n) {
   const VecKernels& vec = vec_kernels();
   switch (dtype) {
-    case DType::f32: std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float)); return;
-    case DType::f16: return vec.from_f16(static_cast<const std::uint16_t*>(from), to, n);
-    case DType::bf16: return vec.from_bf16(static_cast<const std::uint16_t*>(from), to, n);
-    case DType::f64: break;
+    case DType::f32:
+      std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
+      return;
+    case DType::f16:
+      return vec.from_f16(static_cast<const std::uint16_t*>(from), to, n);
+    case DType::bf16:
+      return vec.from_bf16(static_cast<const std::uint16_t*>(from), to, n);
+    case DType::f64:
+      break;
   }
   throw_internal("an input of type {} passed the border", name_of(dtype));
 }
@@ -31,10 +36,15 @@ void widen(DType dtype, const void* from, float* to, std::int64_t n) {
 void narrow(DType dtype, const float* from, void* to, std::int64_t n) {
   const VecKernels& vec = vec_kernels();
   switch (dtype) {
-    case DType::f32: std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float)); return;
-    case DType::f16: return vec.to_f16(from, static_cast<std::uint16_t*>(to), n);
-    case DType::bf16: return vec.to_bf16(from, static_cast<std::uint16_t*>(to), n);
-    case DType::f64: break;
+    case DType::f32:
+      std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(float));
+      return;
+    case DType::f16:
+      return vec.to_f16(from, static_cast<std::uint16_t*>(to), n);
+    case DType::bf16:
+      return vec.to_bf16(from, static_cast<std::uint16_t*>(to), n);
+    case DType::f64:
+      break;
   }
   throw_internal("an output of type {} passed the border", name_of(dtype));
 }

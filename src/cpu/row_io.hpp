@@ -12,8 +12,8 @@ namespace gnomon::cpu {
 void load_rows(const ConstTensorView& from, std::int64_t first_row, std::int64_t rows, float* to);
 void store_rows(const float* from, std::int64_t first_row, std::int64_t rows, const TensorView& to);
 
-// The address of row `first_row` when rows can be used where they lie (fp32, adjacent elements, one stride over all rows),
-// and the floats between rows; null otherwise.
+// The address of row `first_row` when rows can be used where they lie (fp32, adjacent elements, one stride over all
+// rows), and the floats between rows; null otherwise.
 template <typename Void>
 auto direct_rows(const BasicTensorView<Void>& view, std::int64_t first_row, std::int64_t* ld) {
   using Float = std::conditional_t<std::is_const_v<Void>, const float, float>;

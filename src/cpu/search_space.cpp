@@ -1,11 +1,12 @@
 #include "cpu/search_space.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
-#include <fmt/format.h>
-
 #include "core/error.hpp"
+#include "core/memory.hpp"
 #include "cpu/cpu_info.hpp"
 #include "cpu/stack_plan.hpp"
 #include "cpu/thread_pool.hpp"
@@ -13,8 +14,6 @@
 
 namespace gnomon::cpu {
 namespace {
-
-constexpr double kMiB = 1 << 20;
 
 // A slice's activations (x, Q|K|V, and the FFN's intermediate) should fill about half of the L2.
 std::int64_t cached_sequences(const Problem& problem) {
@@ -34,28 +33,33 @@ std::vector<std::vector<Choice>> one_each(const char* name, const std::vector<st
 // have left every private cache), and the whole.
 std::vector<std::string> slice_sizes(const Problem& problem) {
   std::vector<std::string> sizes;
-  for (std::int64_t n = 1; n < problem.batch && (n == 1 || n * problem.seq <= 8192); n *= 2) sizes.push_back(std::to_string(n));
+  for (std::int64_t n = 1; n < problem.batch && (n == 1 || n * problem.seq <= 8192); n *= 2)
+    sizes.push_back(std::to_string(n));
   sizes.push_back("all");
   return sizes;
 }
 
 std::vector<std::string> chunk_sizes(const Problem& problem) {
   std::vector<std::string> sizes = {"all"};
-  for (std::int64_t rows = 32; rows < std::min<std::int64_t>(problem.tokens(), 2049); rows *= 2) sizes.push_back(std::to_string(rows));
+  for (std::int64_t rows = 32; rows < std::min<std::int64_t>(problem.tokens(), 2049); rows *= 2)
+    sizes.push_back(std::to_string(rows));
   return sizes;
 }
 
 Group path_group(const Problem& problem, int threads) {
   Group group{.name = "path", .alternatives = {}, .reopened_by = {}};
   for (const char* partition : {"sequence", "row", "head"}) {
-    if (problem.batch == 1 && std::string_view(partition) == "sequence" && threads > 1) continue;  // as "row" on one thread
+    if (problem.batch == 1 && std::string_view(partition) == "sequence" && threads > 1)
+      continue;  // as "row" on one thread
     std::vector<Choice> choices = {{"partition", partition}, {"graph", "on"}, {"threads", std::to_string(threads)}};
     // A team shares a slice, so its slices are larger than those of single workers.
     if (std::string_view(partition) != "sequence") choices.push_back({"slices", "all"});
     group.alternatives.push_back(std::move(choices));
   }
-  group.alternatives.push_back({{"partition", "row"}, {"graph", "off"}, {"threads", std::to_string(threads)}, {"slices", "all"}});
-  for (int fewer = threads / 2; fewer >= 1; fewer /= 2) group.alternatives.push_back({{"threads", std::to_string(fewer)}});
+  group.alternatives.push_back(
+      {{"partition", "row"}, {"graph", "off"}, {"threads", std::to_string(threads)}, {"slices", "all"}});
+  for (int fewer = threads / 2; fewer >= 1; fewer /= 2)
+    group.alternatives.push_back({{"threads", std::to_string(fewer)}});
   return group;
 }
 
@@ -69,9 +73,10 @@ Group operator_group(const Problem& problem) {
 }
 
 std::int64_t scratch_bytes(const Problem& problem, const Choices& c) {
-  const std::int64_t floats = c.path == Path::plain
-                                  ? reference::PlainPass::scratch_floats(problem.config, problem.batch, problem.seq, problem.seq, c.threads)
-                                  : make_stack_layout(problem, c).total_floats;
+  const std::int64_t floats =
+      c.path == Path::plain
+          ? reference::PlainPass::scratch_floats(problem.config, problem.batch, problem.seq, problem.seq, c.threads)
+          : make_stack_layout(problem, c).total_floats;
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
@@ -132,7 +137,8 @@ double plain_seconds(const Problem& problem, int threads) {
   Problem full = problem;
   full.config.causal = false;  // the plain path computes the masked half too
   const double layers = static_cast<double>(c.layers);
-  const double scores = static_cast<double>(problem.batch * c.n_heads) * static_cast<double>(problem.seq) * static_cast<double>(problem.seq);
+  const double scores = static_cast<double>(problem.batch * c.n_heads) * static_cast<double>(problem.seq) *
+                        static_cast<double>(problem.seq);
   const double bytes = layers * sizeof(float) * (12 * scores + 40 * static_cast<double>(problem.elements()));
   return flops(full) / (60e9 * threads) + bytes / 10e9;
 }
@@ -143,13 +149,18 @@ std::vector<Group> search_groups(const Problem& problem, const Choices& incumben
   if (incumbent.path == Path::plain) {
     // Nothing but `threads` may change on the plain path: to leave it, an alternative brings all its choices.
     const Candidate whole = to_candidate(estimate_choices(problem, threads));
-    for (std::vector<Choice>& alternative : groups.front().alternatives) alternative = whole.with(alternative).choices();
+    for (std::vector<Choice>& alternative : groups.front().alternatives)
+      alternative = whole.with(alternative).choices();
     groups.front().alternatives.push_back(whole.choices());
   }
-  groups.push_back({.name = "slices", .alternatives = one_each("slices", slice_sizes(problem)), .reopened_by = {"chunk", "operators"}});
-  groups.push_back({.name = "chunk", .alternatives = one_each("chunk", chunk_sizes(problem)), .reopened_by = {"operators"}});
+  groups.push_back({.name = "slices",
+                    .alternatives = one_each("slices", slice_sizes(problem)),
+                    .reopened_by = {"chunk", "operators"}});
+  groups.push_back(
+      {.name = "chunk", .alternatives = one_each("chunk", chunk_sizes(problem)), .reopened_by = {"operators"}});
   groups.push_back(operator_group(problem));
-  groups.push_back({.name = "precision", .alternatives = one_each("precision", {"bf16_qk", "bf16"}), .reopened_by = {}});
+  groups.push_back(
+      {.name = "precision", .alternatives = one_each("precision", {"bf16_qk", "bf16"}), .reopened_by = {}});
   return groups;
 }
 
@@ -170,19 +181,21 @@ std::optional<Refusal> refuses(const Problem& problem, const Constraints& constr
   }
   const std::int64_t scratch = scratch_bytes(problem, c);
   if (constraints.memory_limit && scratch > *constraints.memory_limit) {
-    return Refusal{fmt::format("needs {:.1f} MiB of scratch, memory_limit is {:.1f} MiB", static_cast<double>(scratch) / kMiB,
-                               static_cast<double>(*constraints.memory_limit) / kMiB)};
+    return Refusal{fmt::format("needs {} of scratch, memory_limit is {}", format_bytes(static_cast<double>(scratch)),
+                               format_bytes(static_cast<double>(*constraints.memory_limit)))};
   }
-  if (const std::int64_t available = available_memory_bytes(); scratch > available) {
-    return Refusal{fmt::format("needs {:.1f} MiB of scratch, {:.1f} MiB are available", static_cast<double>(scratch) / kMiB,
-                               static_cast<double>(available) / kMiB)};
+  if (const AvailableMemory available = available_memory(); scratch > available.bytes) {
+    return Refusal{fmt::format("needs {} of scratch, {} are available ({})", format_bytes(static_cast<double>(scratch)),
+                               format_bytes(static_cast<double>(available.bytes)), available.source)};
   }
   return {};
 }
 
 int complexity(const Choices& c) {
   int parts = 0;
-  for (const bool on : {c.fused_attention, c.causal_skip, c.mask_elision, c.fused_qkv, c.fused_norm, c.gemm_gelu, c.graph}) parts += on;
+  for (const bool on :
+       {c.fused_attention, c.causal_skip, c.mask_elision, c.fused_qkv, c.fused_norm, c.gemm_gelu, c.graph})
+    parts += on;
   parts += (c.slices != 0) + (c.chunk != 0) + (c.path == Path::stack);
   parts += c.partition == Partition::sequence ? 0 : 1;
   return parts + (c.precision == Precision::fp32 ? 0 : c.precision == Precision::bf16_qk ? 100 : 200);

@@ -1,4 +1,5 @@
-// Which candidates the CPU has for a problem, what it refuses, and the cost model. All of it arithmetic on plain structs.
+// Which candidates the CPU has for a problem, what it refuses, and the cost model. All of it arithmetic on plain
+// structs.
 #pragma once
 
 #include <optional>

@@ -9,8 +9,9 @@ void StackPass::run(const Team& team) {
   team.each(row_items(), [&](int, std::int64_t i) { load(rows_of(i)); });
   if (!flags_) return layers(team, plan_.fp32_);
 
-  // Reduced precision is for inputs inside the verified range, and its answer is written only after its check: the input,
-  // which may be the output, is still there for the fp32 answer. Flags are read between barriers: all workers agree.
+  // Reduced precision is for inputs inside the verified range, and its answer is written only after its check: the
+  // input, which may be the output, is still there for the fp32 answer. Flags are read between barriers: all workers
+  // agree.
   hold_output_ = true;
   bool reduced = !flags_->outside.load(std::memory_order_relaxed);
   if (reduced) {
@@ -36,8 +37,10 @@ void StackPass::layers(const Team& team, const Products& products) {
       const Rows rows = rows_of(i);
       if (by_row) attend_rows(layer, worker, rows);
       finish(products, layer, worker, rows);
-      if (layer + 1 < config_.layers) project(products, layer + 1, worker, rows);
-      else complete(rows);
+      if (layer + 1 < config_.layers)
+        project(products, layer + 1, worker, rows);
+      else
+        complete(rows);
     });
   }
 }

@@ -35,7 +35,8 @@ void StackPass::load(const Rows& rows) {
   if (!flags_) return;
   bool finite = true;
   const float largest = vec_kernels().max_abs_finite(x(rows), rows.count * d_, &finite);
-  if (largest > plan_.verified_range_.load(std::memory_order_relaxed)) flags_->outside.store(true, std::memory_order_relaxed);
+  if (largest > plan_.verified_range_.load(std::memory_order_relaxed))
+    flags_->outside.store(true, std::memory_order_relaxed);
 }
 
 void StackPass::find_keys(std::int64_t sequence) {
@@ -56,7 +57,8 @@ const LayerProducts& StackPass::products_of(const Products& products, std::int64
 }
 
 // x as a product wants it: as it is, or its rows in bf16 side by side.
-const void* StackPass::operand(bool bf16, int worker, const float* from, std::int64_t ldx, std::int64_t width, std::int64_t rows) {
+const void* StackPass::operand(bool bf16, int worker, const float* from, std::int64_t ldx, std::int64_t width,
+                               std::int64_t rows) {
   if (!bf16) return from;
   auto* narrow = reinterpret_cast<std::uint16_t*>(worker_part(worker, layout_.narrow));
   for (std::int64_t r = 0; r < rows; ++r) vec_kernels().to_bf16(from + r * ldx, narrow + r * width, width);
@@ -80,15 +82,29 @@ void StackPass::project(const Products& products, std::int64_t layer, int worker
   }
 }
 
-void StackPass::attend_head(std::int64_t layer, int worker, std::int64_t sequence, std::int64_t head, std::int64_t q_begin,
-                            std::int64_t q_end) {
+void StackPass::attend_head(std::int64_t layer, int worker, std::int64_t sequence, std::int64_t head,
+                            std::int64_t q_begin, std::int64_t q_end) {
   if (!kernels_) return;
   float* q = qkv(layer, sequence * seq_) + head * config_.head_dim();
-  HeadAttention a{.q = q, .k = q + d_, .v = q + 2 * d_, .out = q, .ldq = 3 * d_, .ldk = 3 * d_, .ldv = 3 * d_, .ldo = 3 * d_,
-                  .seq = seq_, .head_dim = config_.head_dim(), .q_begin = q_begin, .q_end = q_end,
+  HeadAttention a{.q = q,
+                  .k = q + d_,
+                  .v = q + 2 * d_,
+                  .out = q,
+                  .ldq = 3 * d_,
+                  .ldk = 3 * d_,
+                  .ldv = 3 * d_,
+                  .ldo = 3 * d_,
+                  .seq = seq_,
+                  .head_dim = config_.head_dim(),
+                  .q_begin = q_begin,
+                  .q_end = q_end,
                   .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim())),
-                  .causal = config_.causal, .causal_skip = plan_.choices_.causal_skip,
-                  .keys = nullptr, .n_keys = seq_, .key_valid = nullptr, .key_valid_stride = 0,
+                  .causal = config_.causal,
+                  .causal_skip = plan_.choices_.causal_skip,
+                  .keys = nullptr,
+                  .n_keys = seq_,
+                  .key_valid = nullptr,
+                  .key_valid_stride = 0,
                   .scratch = worker_part(worker, layout_.attention)};
   if (elides_mask()) {
     a.n_keys = reinterpret_cast<const std::int32_t*>(owner_ + layout_.key_counts)[sequence];
@@ -104,7 +120,8 @@ void StackPass::attend_rows(std::int64_t layer, int worker, const Rows& rows) {
   for (std::int64_t row = rows.first, end = rows.first + rows.count; row < end;) {
     const std::int64_t sequence = row / seq_, q_begin = row % seq_;
     const std::int64_t q_end = std::min(seq_, q_begin + end - row);
-    for (std::int64_t head = 0; head < config_.n_heads; ++head) attend_head(layer, worker, sequence, head, q_begin, q_end);
+    for (std::int64_t head = 0; head < config_.n_heads; ++head)
+      attend_head(layer, worker, sequence, head, q_begin, q_end);
     row += q_end - q_begin;
   }
 }
@@ -125,9 +142,15 @@ void StackPass::feed_forward(const LayerProducts& p, const float* from, int work
   if (!plan_.choices_.gemm_gelu) {
     const VecKernels& vec = vec_kernels();
     switch (config_.activation) {
-      case Activation::gelu_erf: vec.gelu_erf(hidden, rows.count * f); break;
-      case Activation::gelu_tanh: vec.gelu_tanh(hidden, rows.count * f); break;
-      case Activation::relu: vec.relu(hidden, rows.count * f); break;
+      case Activation::gelu_erf:
+        vec.gelu_erf(hidden, rows.count * f);
+        break;
+      case Activation::gelu_tanh:
+        vec.gelu_tanh(hidden, rows.count * f);
+        break;
+      case Activation::relu:
+        vec.relu(hidden, rows.count * f);
+        break;
     }
   }
   residual_product(p.fc2.front(), worker, operand(bf16, worker, hidden, f, f, rows.count), rows);
@@ -186,8 +209,8 @@ void StackPass::store(const Rows& rows) {
 
 void StackPass::norm(const NormWeights& weights, const float* from, std::int64_t ldx, float* to, std::int64_t ldy,
                      std::int64_t rows) const {
-  vec_kernels().layer_norm(from, ldx, to, ldy, rows, d_, weights.weight.data(), weights.bias.empty() ? nullptr : weights.bias.data(),
-                           static_cast<float>(config_.eps));
+  vec_kernels().layer_norm(from, ldx, to, ldy, rows, d_, weights.weight.data(),
+                           weights.bias.empty() ? nullptr : weights.bias.data(), static_cast<float>(config_.eps));
 }
 
 }  // namespace gnomon::cpu

@@ -45,7 +45,8 @@ class StackPass {
                    std::int64_t q_end);
   void attend_rows(std::int64_t layer, int worker, const Rows& rows);
 
-  void norm(const NormWeights& norm, const float* x, std::int64_t ldx, float* y, std::int64_t ldy, std::int64_t rows) const;
+  void norm(const NormWeights& norm, const float* x, std::int64_t ldx, float* y, std::int64_t ldy,
+            std::int64_t rows) const;
   bool norm_into_output(const NormWeights& norm, const Rows& rows);
   const void* operand(bool bf16, int worker, const float* x, std::int64_t ldx, std::int64_t width, std::int64_t rows);
   const LayerProducts& products_of(const Products& products, std::int64_t layer, const Rows& rows) const;

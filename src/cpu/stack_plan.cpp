@@ -84,7 +84,8 @@ std::vector<BlockProducts> StackPlan::bind(Precision precision, WeightPacks& pac
     const auto same = [rows](const BlockProducts& b) { return b.rows == rows; };
     if (rows == 0 || std::any_of(result.begin(), result.end(), same)) return;
     BlockProducts block{rows, {}};
-    for (const LayerWeights& layer : weights_->layers()) block.layers.push_back(bind_layer(layer, precision, rows, packs));
+    for (const LayerWeights& layer : weights_->layers())
+      block.layers.push_back(bind_layer(layer, precision, rows, packs));
     result.push_back(std::move(block));
   };
   // Whole slices and the last, smaller one; whole blocks of each and their remainders.
@@ -98,7 +99,8 @@ std::vector<BlockProducts> StackPlan::bind(Precision precision, WeightPacks& pac
   return result;
 }
 
-LayerProducts StackPlan::bind_layer(const LayerWeights& w, Precision precision, std::int64_t rows, WeightPacks& packs) const {
+LayerProducts StackPlan::bind_layer(const LayerWeights& w, Precision precision, std::int64_t rows,
+                                    WeightPacks& packs) const {
   const StackConfig& c = problem_.config;
   const std::int64_t d = c.d_model, f = c.d_ff;
   const int workers = layout_.workers;
@@ -120,15 +122,21 @@ LayerProducts StackPlan::bind_layer(const LayerWeights& w, Precision precision, 
   }
   // A fused residual is added by the product itself, into the rows that hold it; else the product writes a temporary.
   const bool accumulate = choices_.fused_norm;
-  p.out.emplace_back(packs, std::vector{&w.out_proj},
-                     ProductSpec{.rows = rows, .ldx = all_bf16 ? d : 3 * d, .ldy = d, .bf16 = all_bf16, .accumulate = accumulate},
-                     workers);
+  p.out.emplace_back(
+      packs, std::vector{&w.out_proj},
+      ProductSpec{.rows = rows, .ldx = all_bf16 ? d : 3 * d, .ldy = d, .bf16 = all_bf16, .accumulate = accumulate},
+      workers);
   p.fc1.emplace_back(packs, std::vector{&w.fc1},
-                     ProductSpec{.rows = rows, .ldx = d, .ldy = f, .bf16 = all_bf16, .activate = choices_.gemm_gelu,
+                     ProductSpec{.rows = rows,
+                                 .ldx = d,
+                                 .ldy = f,
+                                 .bf16 = all_bf16,
+                                 .activate = choices_.gemm_gelu,
                                  .activation = c.activation},
                      workers);
   p.fc2.emplace_back(packs, std::vector{&w.fc2},
-                     ProductSpec{.rows = rows, .ldx = f, .ldy = d, .bf16 = all_bf16, .accumulate = accumulate}, workers);
+                     ProductSpec{.rows = rows, .ldx = f, .ldy = d, .bf16 = all_bf16, .accumulate = accumulate},
+                     workers);
   return p;
 }
 

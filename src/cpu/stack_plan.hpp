@@ -1,7 +1,7 @@
 // The optimised pass: slices of the batch go through the whole stack while they stay in cache.
 //
-// A slice's activations live in the arena, never in the caller's tensors: input and output are touched once each, so the
-// output may be the input, in any strides and dtype. A layer is three stages over independent items:
+// A slice's activations live in the arena, never in the caller's tensors: input and output are touched once each, so
+// the output may be the input, in any strides and dtype. A layer is three stages over independent items:
 //   project   rows:  (norm,) Q, K, V
 //   attend    heads: attention, written over Q
 //   finish    rows:  output projection + residual + norm, FFN + residual + norm; then the next layer's `project`,
@@ -41,8 +41,8 @@ struct BlockProducts {
 // How a problem is cut, and where everything lies in the arena (offsets in floats). Pure arithmetic.
 struct StackLayout {
   std::int64_t slice_sequences, slices;
-  int workers, owners;          // owners: slices in flight at once
-  std::int64_t block_rows;      // of a row item
+  int workers, owners;      // owners: slices in flight at once
+  std::int64_t block_rows;  // of a row item
   std::int64_t owner_floats, worker_floats, total_floats;
   std::int64_t x, qkv[2], keys, key_counts, scores, weights;  // within an owner's part
   std::int64_t hidden, norm, narrow, attention;               // within a worker's part
@@ -72,7 +72,8 @@ class StackPlan final : public Plan {
   };
   void execute(const Call& call, bool kernels);
   std::vector<BlockProducts> bind(Precision precision, WeightPacks& packs) const;
-  LayerProducts bind_layer(const LayerWeights& weights, Precision precision, std::int64_t rows, WeightPacks& packs) const;
+  LayerProducts bind_layer(const LayerWeights& weights, Precision precision, std::int64_t rows,
+                           WeightPacks& packs) const;
 
   const Problem problem_;
   const Choices choices_;

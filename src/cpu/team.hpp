@@ -1,5 +1,5 @@
-// Who works on a slice. A pass is written once, as stages of independent items; the team decides who takes which item and
-// what a stage costs:
+// Who works on a slice. A pass is written once, as stages of independent items; the team decides who takes which item
+// and what a stage costs:
 //   SoloTeam   one worker does everything (slices are then spread over the workers): no barrier at all
 //   ForkTeam   every stage is a parallel region of its own, as a framework launches its operators
 //   SpmdTeam   all workers run the whole pass inside one region; a stage ends in a barrier (the CPU's "captured graph")

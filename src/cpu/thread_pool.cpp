@@ -100,7 +100,8 @@ struct ThreadPool::State {
       if (running.load(std::memory_order_acquire) == 0) return;
       relax();
     }
-    for (int left = running.load(std::memory_order_acquire); left != 0; left = running.load(std::memory_order_acquire)) {
+    for (int left = running.load(std::memory_order_acquire); left != 0;
+         left = running.load(std::memory_order_acquire)) {
       running.wait(left, std::memory_order_acquire);
     }
   }
@@ -151,8 +152,10 @@ void SpinBarrier::wait() {
   }
   for (int polls = 0; generation_.load(std::memory_order_acquire) == generation; ++polls) {
     if (broken_.load(std::memory_order_relaxed)) throw_internal("another worker of this pass failed");
-    if (polls < kPolls) relax();
-    else std::this_thread::yield();
+    if (polls < kPolls)
+      relax();
+    else
+      std::this_thread::yield();
   }
 }
 

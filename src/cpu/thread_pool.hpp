@@ -1,4 +1,5 @@
-// The process's worker threads. Libraries are called single-threaded from them; no other threads of ours exist on the CPU.
+// The process's worker threads. Libraries are called single-threaded from them; no other threads of ours exist on the
+// CPU.
 #pragma once
 
 #include <atomic>
@@ -12,7 +13,8 @@ int available_cores();
 
 class ThreadPool {
  public:
-  // One pool for the process: two engines never run more threads than there are cores. After fork() the child gets its own.
+  // One pool for the process: two engines never run more threads than there are cores. After fork() the child gets its
+  // own.
   static ThreadPool& shared();
 
   ~ThreadPool();
@@ -24,7 +26,8 @@ class ThreadPool {
   // The calling thread's OpenMP setting is 1 thread inside, and restored.
   template <class F>
   void run(int workers, F&& fn) {
-    run_erased(workers, [](void* f, int worker) { (*static_cast<std::remove_reference_t<F>*>(f))(worker); }, &fn);
+    run_erased(
+        workers, [](void* f, int worker) { (*static_cast<std::remove_reference_t<F>*>(f))(worker); }, &fn);
   }
 
  private:

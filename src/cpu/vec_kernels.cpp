@@ -63,10 +63,12 @@ void layer_norm(const float* x, std::int64_t ldx, float* y, std::int64_t ldy, st
     float* out = y + r * ldy;
     const float mean = sum_of(in, n, [](VF v) { return v; }) / static_cast<float>(n);
     const VF m = hn::Set(d, mean);
-    const float variance = sum_of(in, n, [m](VF v) {
-      const VF c = hn::Sub(v, m);
-      return hn::Mul(c, c);
-    }) / static_cast<float>(n);
+    const float variance = sum_of(in, n,
+                                  [m](VF v) {
+                                    const VF c = hn::Sub(v, m);
+                                    return hn::Mul(c, c);
+                                  }) /
+                           static_cast<float>(n);
     const float inverse = 1.0f / std::sqrt(variance + eps);
     const VF s = hn::Set(d, inverse);
     std::int64_t i = 0;
@@ -79,8 +81,8 @@ void layer_norm(const float* x, std::int64_t ldx, float* y, std::int64_t ldy, st
   }
 }
 
-void add(const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float* y, std::int64_t ldy, std::int64_t rows,
-         std::int64_t n) {
+void add(const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float* y, std::int64_t ldy,
+         std::int64_t rows, std::int64_t n) {
   const DF d;
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* ra = a + r * lda;
@@ -146,8 +148,10 @@ HWY_INLINE void widen(const std::uint16_t* x, float* y, std::int64_t n) {
 constexpr bool kHasF16 = !HWY_ARCH_X86 || HWY_TARGET <= HWY_AVX2;
 
 void from_f16(const std::uint16_t* x, float* y, std::int64_t n) {
-  if constexpr (kHasF16) widen<hwy::float16_t>(x, y, n);
-  else std::transform(x, x + n, y, f16_to_float);
+  if constexpr (kHasF16)
+    widen<hwy::float16_t>(x, y, n);
+  else
+    std::transform(x, x + n, y, f16_to_float);
 }
 void from_bf16(const std::uint16_t* x, float* y, std::int64_t n) {
   const DF d;
@@ -181,7 +185,8 @@ void to_f16(const float* x, std::uint16_t* y, std::int64_t n) {
   std::copy(narrow, narrow + (n - i), out + i);
 }
 
-// Highway 1.0's DemoteTo truncates bf16; this rounds to nearest even: add 0x7fff plus the lowest kept bit, keep the upper half.
+// Highway 1.0's DemoteTo truncates bf16; this rounds to nearest even: add 0x7fff plus the lowest kept bit, keep the
+// upper half.
 void to_bf16(const float* x, std::uint16_t* y, std::int64_t n) {
   const DF d;
   const hn::RebindToUnsigned<DF> du;
@@ -221,8 +226,10 @@ float max_abs_finite(const float* x, std::int64_t n, bool* all_finite) {
   float maximum = hn::GetLane(hn::MaxOfLanes(d, largest));
   bool all = hn::AllTrue(d, finite);
   for (; i < n; ++i) {
-    if (std::isfinite(x[i])) maximum = std::max(maximum, std::fabs(x[i]));
-    else all = false;
+    if (std::isfinite(x[i]))
+      maximum = std::max(maximum, std::fabs(x[i]));
+    else
+      all = false;
   }
   *all_finite = all;
   return maximum;
@@ -273,8 +280,8 @@ const VecKernels* choose() {
   if (const char* name = std::getenv("GNOMON_ISA"); name && *name) {
     const std::int64_t wanted = targets_named(name);
     if ((hwy::SupportedTargets() & wanted & HWY_TARGETS) == 0) {
-      throw_environment("GNOMON_ISA={}: this machine or build does not have it; unset the variable to use the best there is",
-                        name);
+      throw_environment(
+          "GNOMON_ISA={}: this machine or build does not have it; unset the variable to use the best there is", name);
     }
     hwy::DisableTargets(~wanted);
   }

@@ -19,7 +19,7 @@ struct HeadAttention {
   std::int64_t ldq, ldk, ldv, ldo;
   std::int64_t seq, head_dim;
   std::int64_t q_begin, q_end;
-  float scale;       // 1/sqrt(head_dim)
+  float scale;  // 1/sqrt(head_dim)
   bool causal;
   bool causal_skip;  // do not compute tiles above the diagonal (causal only)
   // Mask elision: the positions of the valid keys, ascending; null = all. Keys that are not listed are never read.
@@ -58,7 +58,8 @@ struct VecKernels {
   float (*max_abs_finite)(const float* x, std::int64_t n, bool* all_finite);
 };
 
-// The kernels of the best instruction set here, or of the one GNOMON_ISA names (environment error when it is not to be had).
+// The kernels of the best instruction set here, or of the one GNOMON_ISA names (environment error when it is not to be
+// had).
 const VecKernels& vec_kernels();
 
 }  // namespace gnomon::cpu

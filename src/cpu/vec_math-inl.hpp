@@ -23,7 +23,7 @@ HWY_INLINE V polynomial(D d, V t, const float* c, int degree) {
 // weighs nothing; NaN stays NaN. Relative error 1e-7: minimax polynomial of degree 5 on [-0.5, 0.5].
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2_nonpositive(D d, V x) {
-  static constexpr float c[] = {1.0000000716556843f,  0.6931469670614552f,  0.24022119718828194f,
+  static constexpr float c[] = {1.0000000716556843f,  0.6931469670614552f,   0.24022119718828194f,
                                 0.05550713276450948f, 0.009675541607716179f, 0.0013276471811121925f};
   const hn::RebindToSigned<D> di;
   // x is the second operand: x86's max returns it when either is NaN.
@@ -40,10 +40,14 @@ HWY_INLINE V exp2_nonpositive(D d, V x) {
 // (error 7e-9 in exact arithmetic); beyond, Phi is 0 or 1 to fp32 precision.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gelu_erf(D d, V x) {
-  static constexpr float p[] = {0.3989422348087147f,    0.03385082948482642f,  0.0046771258476732925f,
+  static constexpr float p[] = {0.3989422348087147f,    0.03385082948482642f,   0.0046771258476732925f,
                                 0.0001688039363126083f, 6.351683662474995e-06f, 2.2749076458143235e-08f};
-  static constexpr float q[] = {1.0f,                   0.2515173672158726f,    0.02864477103071846f,
-                                0.001884323577919187f,  7.363901621415731e-05f, 1.1974631013311162e-06f};
+  static constexpr float q[] = {1.0f,
+                                0.2515173672158726f,
+                                0.02864477103071846f,
+                                0.001884323577919187f,
+                                7.363901621415731e-05f,
+                                1.1974631013311162e-06f};
   const V clamped = hn::Max(hn::Set(d, -5.5f), hn::Min(hn::Set(d, 5.5f), x));
   const V t = hn::Mul(clamped, clamped);
   const V ratio = hn::Div(hn::Mul(clamped, polynomial(d, t, p, 5)), polynomial(d, t, q, 5));

@@ -1,6 +1,6 @@
-// Attention as the formula is written: scores stored, scaled, masked, put through softmax into a second tensor, multiplied
-// with V. A unit is a block of query rows of one (sequence, head) pair: all S of them as PyTorch eager runs it, fewer where
-// the oracle must live with little memory.
+// Attention as the formula is written: scores stored, scaled, masked, put through softmax into a second tensor,
+// multiplied with V. A unit is a block of query rows of one (sequence, head) pair: all S of them as PyTorch eager runs
+// it, fewer where the oracle must live with little memory.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct KeyMask {
 class PlainAttention {
  public:
   // Rows of q, k, v are ld_qkv floats apart, rows of out ld_out.
-  PlainAttention(std::int64_t queries, std::int64_t seq, std::int64_t head_dim, std::int64_t ld_qkv, std::int64_t ld_out,
-                 bool causal, int workers);
+  PlainAttention(std::int64_t queries, std::int64_t seq, std::int64_t head_dim, std::int64_t ld_qkv,
+                 std::int64_t ld_out, bool causal, int workers);
 
   // Floats of one unit, in each of the two tensors.
   std::int64_t score_floats() const { return queries_ * seq_; }

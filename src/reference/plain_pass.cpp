@@ -33,7 +33,8 @@ struct PlainPass::Buffers {
   // ..._heads: [B, H, S, head_dim]; all others [rows, ...].
   float *input, *x, *y, *q, *k, *v, *q_heads, *k_heads, *v_heads, *attended, *hidden, *scores, *weights;
 
-  static Buffers place(float* scratch, const StackConfig& c, std::int64_t rows, std::int64_t score_floats, std::int64_t* total) {
+  static Buffers place(float* scratch, const StackConfig& c, std::int64_t rows, std::int64_t score_floats,
+                       std::int64_t* total) {
     std::int64_t used = 0;
     const auto take = [&](std::int64_t floats) {
       float* at = scratch + used;
@@ -55,7 +56,8 @@ struct PlainPass::Buffers {
 
 namespace {
 
-std::int64_t stored_score_floats(const StackConfig& c, std::int64_t batch, std::int64_t seq, std::int64_t query_block, int workers) {
+std::int64_t stored_score_floats(const StackConfig& c, std::int64_t batch, std::int64_t seq, std::int64_t query_block,
+                                 int workers) {
   return query_block == seq ? batch * c.n_heads * seq * seq : workers * query_block * seq;
 }
 
@@ -80,7 +82,9 @@ PlainPass::PlainPass(const Weights& weights, cpu::WeightPacks& packs, std::int64
       workers_(workers),
       scratch_floats_(scratch_floats(config_, batch, seq, query_block_, workers)) {
   for (const LayerWeights& w : weights.layers()) {
-    const auto bind = [&](const LinearWeights& linear) { return products(packs, linear, rows_, rows_per_block_, workers); };
+    const auto bind = [&](const LinearWeights& linear) {
+      return products(packs, linear, rows_, rows_per_block_, workers);
+    };
     layers_.push_back({&w, bind(w.q_proj), bind(w.k_proj), bind(w.v_proj), bind(w.out_proj), bind(w.fc1), bind(w.fc2)});
   }
   const std::int64_t width = config_.head_dim();
@@ -99,7 +103,8 @@ void PlainPass::each_row_block(F&& f) {
 }
 
 void PlainPass::run(const Call& call, float* scratch) {
-  const Buffers b = Buffers::place(scratch, config_, rows_, stored_score_floats(config_, batch_, seq_, query_block_, workers_), nullptr);
+  const Buffers b = Buffers::place(scratch, config_, rows_,
+                                   stored_score_floats(config_, batch_, seq_, query_block_, workers_), nullptr);
   std::int64_t ld = 0;
   const float* x = cpu::direct_rows(call.input, 0, &ld);
   if (!x || ld != config_.d_model) {
@@ -156,8 +161,10 @@ void PlainPass::layer(const Layer& layer, const Call& call, const Buffers& b, co
 }
 
 void PlainPass::attention(const Call& call, const Buffers& b) {
-  if (query_block_ == seq_) attend_stored(call, b);
-  else attend_blocked(call, b);
+  if (query_block_ == seq_)
+    attend_stored(call, b);
+  else
+    attend_blocked(call, b);
 }
 
 void PlainPass::attend_stored(const Call& call, const Buffers& b) {
@@ -203,7 +210,8 @@ KeyMask PlainPass::key_mask(const Call& call, std::int64_t unit) const {
   return {call.mask->data + unit / config_.n_heads * call.mask->strides[0], call.mask->strides[1]};
 }
 
-void PlainPass::linear(const std::vector<cpu::Product>& by_rows, const float* x, std::int64_t ldx, float* y, std::int64_t ldy) {
+void PlainPass::linear(const std::vector<cpu::Product>& by_rows, const float* x, std::int64_t ldx, float* y,
+                       std::int64_t ldy) {
   each_row_block([&](int worker, std::int64_t first, std::int64_t rows) {
     const cpu::Product& product = by_rows.front().spec().rows == rows ? by_rows.front() : by_rows.back();
     product.run(worker, x + first * ldx, y + first * ldy);
@@ -254,9 +262,12 @@ void PlainPass::activate(float* x) {
     float* at = x + first * config_.d_ff;
     const std::int64_t n = rows * config_.d_ff;
     switch (config_.activation) {
-      case Activation::gelu_erf: return vec.gelu_erf(at, n);
-      case Activation::gelu_tanh: return vec.gelu_tanh(at, n);
-      case Activation::relu: return vec.relu(at, n);
+      case Activation::gelu_erf:
+        return vec.gelu_erf(at, n);
+      case Activation::gelu_tanh:
+        return vec.gelu_tanh(at, n);
+      case Activation::relu:
+        return vec.relu(at, n);
     }
   });
 }

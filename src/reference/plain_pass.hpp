@@ -1,9 +1,9 @@
-// The reference: the plain forward pass, operator by operator over library products in fp32, each a pass of its own over
-// memory. It is the baseline that plans are timed against, and the oracle that they are judged by.
+// The reference: the plain forward pass, operator by operator over library products in fp32, each a pass of its own
+// over memory. It is the baseline that plans are timed against, and the oracle that they are judged by.
 //
-// The defects it keeps on purpose are numbered in docs/architecture.md. Its passes are those of PyTorch eager: Q, K and V
-// are copied to [B, H, S, head_dim] for the batched products and attention's answer is copied back. Where it is kinder: buffers
-// are reused between operators, and scaling, masking and GELU work in place.
+// The defects it keeps on purpose are numbered in docs/architecture.md. Its passes are those of PyTorch eager: Q, K and
+// V are copied to [B, H, S, head_dim] for the batched products and attention's answer is copied back. Where it is
+// kinder: buffers are reused between operators, and scaling, masking and GELU work in place.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ namespace gnomon::reference {
 
 class PlainPass {
  public:
-  // A pass over `batch` sequences of `seq` tokens. `query_block` = seq stores the scores of all heads, as eager does; less
-  // computes that many query rows at a time and keeps only their scores.
-  PlainPass(const Weights& weights, cpu::WeightPacks& packs, std::int64_t batch, std::int64_t seq, std::int64_t query_block,
-            int workers);
+  // A pass over `batch` sequences of `seq` tokens. `query_block` = seq stores the scores of all heads, as eager does;
+  // less computes that many query rows at a time and keeps only their scores.
+  PlainPass(const Weights& weights, cpu::WeightPacks& packs, std::int64_t batch, std::int64_t seq,
+            std::int64_t query_block, int workers);
 
   std::int64_t scratch_floats() const { return scratch_floats_; }
-  static std::int64_t scratch_floats(const StackConfig& config, std::int64_t batch, std::int64_t seq, std::int64_t query_block,
-                                     int workers);
+  static std::int64_t scratch_floats(const StackConfig& config, std::int64_t batch, std::int64_t seq,
+                                     std::int64_t query_block, int workers);
 
   // call's input has `batch` sequences; `scratch` holds scratch_floats() floats on a cache line.
   void run(const Call& call, float* scratch);
@@ -63,8 +63,8 @@ class PlainPass {
   std::vector<PlainAttention> attention_;  // whole blocks, then the remainder if there is one
 };
 
-// The oracle: the reference's answer to `call`, computed a few sequences and query rows at a time so that it needs little
-// memory at any size.
+// The oracle: the reference's answer to `call`, computed a few sequences and query rows at a time so that it needs
+// little memory at any size.
 void forward(const Weights& weights, const Call& call, int workers);
 
 }  // namespace gnomon::reference
