@@ -1,5 +1,7 @@
 #include "plan/bench.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <new>
 
 #include "core/error.hpp"
@@ -23,10 +25,19 @@ Bench open_bench(Backend& backend, const Call& call, Problem part) {
   }
 }
 
+Contract judging_contract(const Backend& backend, const Candidate& candidate, const Contract& contract,
+                          std::int64_t elements) {
+  if (backend.approximations(candidate).empty()) return contract;
+  Contract tighter = contract;
+  const double n = std::max(2.0, static_cast<double>(elements));
+  tighter.headroom *= std::sqrt(std::log(n) / std::log(1000 * n));
+  return tighter;
+}
+
 std::string describe_failure(const Verdict& verdict, const Contract& contract) {
   if (!verdict.fault.empty()) return verdict.fault;
   if (verdict.first_bad < 0) {
-    return fmt::format("worst element at {:.3g} of the contract's limit, headroom is {:g}", verdict.worst,
+    return fmt::format("worst element at {:.3g} of the contract's limit, headroom is {:.3g}", verdict.worst,
                        contract.headroom);
   }
   return fmt::format("{} of {} elements out of contract, worst {:.3g} of the limit; element {} is {:g}, reference {:g}",

@@ -71,9 +71,10 @@ void Conclusion::judge_on_whole(Plan& plan, CandidateReport& its) {
   ++runs_;
   const Verdict verdict = whole->check(plan);
   its.worst = std::max(its.worst, verdict.worst);
-  if (!verdict.passes(problem_.contract)) {
+  const Contract contract = judging_contract(backend_, its.candidate, problem_.contract, problem_.elements());
+  if (!verdict.passes(contract)) {
     its.outcome = Outcome::rejected;
-    its.reason = fmt::format("on the whole call: {}", describe_failure(verdict, problem_.contract));
+    its.reason = fmt::format("on the whole call: {}", describe_failure(verdict, contract));
     return;
   }
   range_ = whole->input_max();

@@ -86,9 +86,10 @@ bool Contest::judge(Contender& contender, const char* when) {
   if (fate != Fate::fine) return false;
   CandidateReport& its = report(contender);
   its.worst = std::max(its.worst, verdict.worst);
-  if (!verdict.passes(timed_.contract)) {
+  const Contract contract = judging_contract(backend_, its.candidate, timed_.contract, timed_.elements());
+  if (!verdict.passes(contract)) {
     its.outcome = Outcome::rejected;
-    its.reason = fmt::format("{}: {}", when, describe_failure(verdict, timed_.contract));
+    its.reason = fmt::format("{}: {}", when, describe_failure(verdict, contract));
     return false;
   }
   contender.checked = true;

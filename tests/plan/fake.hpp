@@ -116,7 +116,10 @@ class FakeBackend final : public Backend {
     clock.pass(cost(plain_candidate, part));
     return std::make_unique<HostWorkbench>(part, call, reference);
   }
-  std::vector<std::string> approximations(const Candidate&) const override { return {}; }
+  std::vector<std::string> approximations(const Candidate& candidate) const override {
+    const std::string* const precision = candidate.find("precision");
+    return precision && *precision != "fp32" ? std::vector{"in " + *precision} : std::vector<std::string>{};
+  }
   int complexity(const Candidate& candidate) const override { return behaviour(candidate).complexity; }
   std::string bound(const Problem&, const Candidate&, double) const override { return "bound by nothing real"; }
   void trim() override { alive_at_trim = alive; }

@@ -105,6 +105,28 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"refused", {.refusal = "needs AVX-512"}, Outcome::refused, "needs AVX-512"}),
     [](const auto& param) { return param.param.name; });
 
+// 128 elements at 0.8 of the limit: within the headroom of 0.9, but the next inputs' largest error is another draw.
+TEST(Planner, AnApproximationNeedsMoreRoomOnFewElements) {
+  World world("b4 s4 d8 h1 l1 f8 rel=1e-6");
+  world.backend.the_groups = {{"group", {{{"precision", "low"}}, {{"precision", "fp32"}}}, {}}};
+  world.backend.behaviour = [](const Candidate& candidate) {
+    Behaviour its;
+    const std::string* const precision = candidate.find("precision");
+    if (precision) its.seconds /= 2;
+    if (precision && *precision == "low") its.error = 0.0016F;
+    return its;
+  };
+  const PlanRecord record = world.plan().record;
+  EXPECT_EQ(record.winner.get("precision"), "fp32");
+  const auto low = std::ranges::find_if(record.candidates, [](const CandidateReport& report) {
+    const std::string* const precision = report.candidate.find("precision");
+    return precision && *precision == "low";
+  });
+  ASSERT_NE(low, record.candidates.end());
+  EXPECT_EQ(low->outcome, Outcome::rejected);
+  EXPECT_NE(low->reason.find("headroom is 0.578"), std::string::npos) << low->reason;
+}
+
 TEST(Planner, AVerySlowCandidateCostsFourPairs) {
   World world;
   world.candidates({{"fast", {.seconds = 1e-3}}, {"glacial", {.seconds = 1.0}}});
