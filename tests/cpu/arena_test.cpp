@@ -9,6 +9,12 @@
 
 #include <gtest/gtest.h>
 
+// The sanitizers' allocators abort on a size that the system's refuses, unless told so.
+extern "C" const char* __asan_default_options();
+extern "C" const char* __tsan_default_options();
+const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace gnomon::cpu {
 namespace {
 
