@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/memory.hpp"
 #include "cpu/cpu_info.hpp"
 #include "cpu/stack_plan.hpp"
 #include "cpu/thread_pool.hpp"
@@ -71,7 +72,7 @@ TEST_F(SearchSpaceTest, MemoryLimitIsKeptToTheByte) {
     const auto refusal = cpu::refuses(problem_, {.memory_limit = floats * 4 - 1}, candidate);
     ASSERT_TRUE(refusal) << candidate.to_string();
     EXPECT_THAT(refusal->reason, HasSubstr("memory_limit"));
-    EXPECT_THAT(refusal->reason, HasSubstr(fmt::format("{:.1f} MiB", static_cast<double>(floats * 4) / (1 << 20))));
+    EXPECT_THAT(refusal->reason, HasSubstr(format_bytes(static_cast<double>(floats * 4))));
   }
 }
 
