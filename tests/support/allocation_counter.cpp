@@ -37,7 +37,7 @@ int note_library(dl_phdr_info* info, std::size_t, void*) {
   return 0;
 }
 
-void count(void* caller) {
+[[maybe_unused]] void count(void* caller) {
   if (!counting.load(std::memory_order_relaxed)) return;
   const auto address = reinterpret_cast<std::uintptr_t>(caller);
   for (int n = 0; n < range_count; ++n) {
@@ -67,15 +67,7 @@ void* allocate(std::size_t bytes, std::size_t alignment, void* caller);
 
 }  // namespace gnomon::test
 
-#ifdef GNOMON_TEST_SANITIZED
-
-void* gnomon::test::allocate(std::size_t bytes, std::size_t alignment, void* caller) {
-  count(caller);
-  void* memory = nullptr;
-  return posix_memalign(&memory, alignment, bytes ? bytes : 1) == 0 ? memory : nullptr;
-}
-
-#else
+#ifndef GNOMON_TEST_SANITIZED
 
 extern "C" {  // glibc's own names for what is replaced below
 void* __libc_malloc(std::size_t);
@@ -115,8 +107,6 @@ void* gnomon::test::allocate(std::size_t bytes, std::size_t alignment, void* cal
   return alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__ ? __libc_malloc(bytes) : __libc_memalign(alignment, bytes);
 }
 
-#endif
-
 namespace {
 
 void* or_throw(void* memory) {
@@ -151,3 +141,5 @@ void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory
 void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+#endif

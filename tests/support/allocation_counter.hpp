@@ -1,5 +1,6 @@
 // Counts heap allocations of the whole process while one exists, told apart by who asks: our code or a library's.
-// An executable that uses it has its operator new and malloc replaced. Under sanitizers only operator new is counted.
+// An executable that uses it has its operator new and malloc replaced. Sanitizers bring their
+// own, which must stay: nothing is counted then.
 #pragma once
 
 #include <cstdint>

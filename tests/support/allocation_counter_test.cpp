@@ -1,10 +1,10 @@
 #include "support/allocation_counter.hpp"
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <memory>
 #include <string>
-
-#include <gtest/gtest.h>
 
 namespace gnomon::test {
 namespace {
@@ -12,6 +12,9 @@ namespace {
 volatile std::size_t hundred = 100;  // keeps the compiler from leaving the allocations out
 
 TEST(AllocationCounterTest, SeesEveryWayToAllocate) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep their own allocator";
+#endif
   const AllocationCounter counter;
   EXPECT_EQ(counter.ours(), 0);
   const auto number = std::make_unique<int>(static_cast<int>(hundred));
@@ -23,11 +26,9 @@ TEST(AllocationCounterTest, SeesEveryWayToAllocate) {
   };
   const auto line = std::make_unique<Line>();
   EXPECT_EQ(counter.ours(), 3);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   void* volatile memory = std::aligned_alloc(64, 64 * hundred);
   EXPECT_EQ(counter.ours(), 4);
   std::free(memory);
-#endif
   EXPECT_EQ(counter.libraries(), 0);
 }
 
