@@ -1,13 +1,13 @@
 #include "cpu/arena.hpp"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <new>
 #include <optional>
 #include <thread>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 // The sanitizers' allocators abort on a size that the system's refuses, unless told so.
 extern "C" const char* __asan_default_options();

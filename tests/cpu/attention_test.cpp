@@ -1,10 +1,11 @@
-// head_attention against the formula in double precision. Keys that are masked hold NaN throughout: they must not be seen.
+// head_attention against the formula in double precision. Keys that are masked hold NaN throughout: they must not be
+// seen.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
-
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 
 #include "cpu/floats.hpp"
 #include "cpu/vec_kernels.hpp"
@@ -30,17 +31,23 @@ struct Case {
 };
 
 std::string to_string(const Case& c) {
-  return fmt::format("head_dim={} S={} causal={} skip={} keys={} form={} in_place={} q=[{},{}) scale={}", c.head_dim, c.seq, c.causal,
-                     c.causal_skip, static_cast<int>(c.keys), static_cast<int>(c.form), c.in_place, c.q_begin, c.q_end, c.scale);
+  return fmt::format("head_dim={} S={} causal={} skip={} keys={} form={} in_place={} q=[{},{}) scale={}", c.head_dim,
+                     c.seq, c.causal, c.causal_skip, static_cast<int>(c.keys), static_cast<int>(c.form), c.in_place,
+                     c.q_begin, c.q_end, c.scale);
 }
 
 bool is_valid(Keys keys, std::int64_t k, std::int64_t seq) {
   switch (keys) {
-    case Keys::all: return true;
-    case Keys::holes: return k * 2654435761u % 7 > 1;
-    case Keys::prefix: return k < (seq + 1) / 2;
-    case Keys::suffix: return k >= seq / 3;
-    case Keys::none: return false;
+    case Keys::all:
+      return true;
+    case Keys::holes:
+      return k * 2654435761u % 7 > 1;
+    case Keys::prefix:
+      return k < (seq + 1) / 2;
+    case Keys::suffix:
+      return k >= seq / 3;
+    case Keys::none:
+      return false;
   }
   return true;
 }
@@ -75,12 +82,26 @@ class Head {
 
   void run() {
     float* q = qkv_.data();
-    HeadAttention a{.q = q, .k = q + c_.head_dim, .v = q + 2 * c_.head_dim, .out = c_.in_place ? q : out_.data(),
-                    .ldq = ld_, .ldk = ld_, .ldv = ld_, .ldo = c_.in_place ? ld_ : ldo_, .seq = c_.seq,
-                    .head_dim = c_.head_dim, .q_begin = c_.q_begin, .q_end = c_.q_end,
-                    .scale = 1.0f / std::sqrt(static_cast<float>(c_.head_dim)), .causal = c_.causal,
-                    .causal_skip = c_.causal_skip, .keys = nullptr, .n_keys = c_.seq, .key_valid = nullptr,
-                    .key_valid_stride = 0, .scratch = scratch_.data()};
+    HeadAttention a{.q = q,
+                    .k = q + c_.head_dim,
+                    .v = q + 2 * c_.head_dim,
+                    .out = c_.in_place ? q : out_.data(),
+                    .ldq = ld_,
+                    .ldk = ld_,
+                    .ldv = ld_,
+                    .ldo = c_.in_place ? ld_ : ldo_,
+                    .seq = c_.seq,
+                    .head_dim = c_.head_dim,
+                    .q_begin = c_.q_begin,
+                    .q_end = c_.q_end,
+                    .scale = 1.0f / std::sqrt(static_cast<float>(c_.head_dim)),
+                    .causal = c_.causal,
+                    .causal_skip = c_.causal_skip,
+                    .keys = nullptr,
+                    .n_keys = c_.seq,
+                    .key_valid = nullptr,
+                    .key_valid_stride = 0,
+                    .scratch = scratch_.data()};
     if (c_.keys != Keys::all && c_.form == MaskForm::list) {
       a.keys = list_.data() ? list_.data() : &kNoKey;
       a.n_keys = static_cast<std::int64_t>(list_.size());
@@ -99,7 +120,8 @@ class Head {
     for (std::int64_t t = 0; t < c_.seq; ++t) {
       const bool asked = t >= c_.q_begin && t < c_.q_end;
       for (std::int64_t f = 0; f < ldo_; ++f) {
-        ASSERT_EQ(out_.written(t * ldo_ + f), asked && !c_.in_place && f < c_.head_dim) << "row " << t << " column " << f;
+        ASSERT_EQ(out_.written(t * ldo_ + f), asked && !c_.in_place && f < c_.head_dim)
+            << "row " << t << " column " << f;
       }
       for (std::int64_t f = 0; f < ld_; ++f) {
         if (c_.in_place && asked && f < c_.head_dim) continue;
@@ -117,7 +139,8 @@ class Head {
     double largest = -std::numeric_limits<double>::infinity(), sum = 0;
     for (const std::int64_t k : seen) {
       double dot = 0;
-      for (std::int64_t f = 0; f < c_.head_dim; ++f) dot += static_cast<double>(before(t, f)) * before(k, c_.head_dim + f);
+      for (std::int64_t f = 0; f < c_.head_dim; ++f)
+        dot += static_cast<double>(before(t, f)) * before(k, c_.head_dim + f);
       scores.push_back(dot / std::sqrt(static_cast<double>(c_.head_dim)));
       largest = std::max(largest, scores.back());
     }
@@ -136,7 +159,8 @@ class Head {
     const double bound = 3e-6 * (1 + c_.scale * c_.scale);
     for (std::int64_t f = 0; f < c_.head_dim; ++f) {
       ASSERT_TRUE(near(answer(t, f), want[static_cast<std::size_t>(f)], bound))
-          << "row " << t << " feature " << f << " is " << answer(t, f) << ", expected " << want[static_cast<std::size_t>(f)];
+          << "row " << t << " feature " << f << " is " << answer(t, f) << ", expected "
+          << want[static_cast<std::size_t>(f)];
     }
   }
 
@@ -188,7 +212,12 @@ std::vector<Case> variants(std::int64_t head_dim, std::int64_t seq) {
     cases.push_back({.head_dim = head_dim, .seq = seq, .causal = causal, .causal_skip = skip});
     for (const Keys keys : {Keys::holes, Keys::prefix, Keys::suffix, Keys::none}) {
       for (const MaskForm form : {MaskForm::list, MaskForm::bytes}) {
-        cases.push_back({.head_dim = head_dim, .seq = seq, .causal = causal, .causal_skip = skip, .keys = keys, .form = form,
+        cases.push_back({.head_dim = head_dim,
+                         .seq = seq,
+                         .causal = causal,
+                         .causal_skip = skip,
+                         .keys = keys,
+                         .form = form,
                          .in_place = keys == Keys::holes || keys == Keys::suffix});
       }
     }
@@ -228,7 +257,8 @@ TEST_F(HeadAttentionTest, SequencesOfSeveralKeyBlocks) {
 
 TEST_F(HeadAttentionTest, RangesOfQueries) {
   Rng rng(test_seed());
-  for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {3, 4}, {5, 22}, {8, 16}, {59, 60}, {31, 60}, {7, 7}}) {
+  for (const auto& [begin, end] :
+       {std::pair<std::int64_t, std::int64_t>{0, 1}, {3, 4}, {5, 22}, {8, 16}, {59, 60}, {31, 60}, {7, 7}}) {
     for (Case c : variants(20, 60)) {
       c.q_begin = begin;
       c.q_end = end;
@@ -268,7 +298,8 @@ TEST_F(HeadAttentionTest, NotANumberReachesOnlyTheRowsThatSeeIt) {
         if (!is_valid(c.keys, key, seq)) continue;
         for (const bool value : {false, true}) {
           for (const float bad : {kNaN, kInf}) {
-            if (!value && bad == kInf) continue;  // an infinite score is worth a weight of its own: not this test's matter
+            if (!value && bad == kInf)
+              continue;  // an infinite score is worth a weight of its own: not this test's matter
             SCOPED_TRACE(fmt::format("{}: {} in the {} of token {}", to_string(c), bad, value ? "value" : "key", key));
             Head head(c, rng);
             value ? head.poison_value(key, bad) : head.poison_key(key, bad);

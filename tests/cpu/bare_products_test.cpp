@@ -1,9 +1,9 @@
 #include "cpu/bare_products.hpp"
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <cmath>
-
-#include <gtest/gtest.h>
 
 #include "cpu/vector_test.hpp"
 

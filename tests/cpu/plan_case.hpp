@@ -1,13 +1,13 @@
 // One call to a plan of the CPU's own, judged by the float64 oracle.
 #pragma once
 
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
-
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 
 #include "core/problem.hpp"
 #include "core/weights.hpp"
@@ -50,8 +50,9 @@ struct PlanCase {
 };
 
 inline std::string to_string(const PlanCase& c) {
-  return fmt::format("{} {} mask={}{} input={} output={} scale={}", to_string(c.problem), cpu::to_candidate(c.choices).to_string(),
-                     c.mask ? name_of(*c.mask) : "none", c.strided_mask ? " strided" : "", name_of(c.input), name_of(c.output), c.scale);
+  return fmt::format("{} {} mask={}{} input={} output={} scale={}", to_string(c.problem),
+                     cpu::to_candidate(c.choices).to_string(), c.mask ? name_of(*c.mask) : "none",
+                     c.strided_mask ? " strided" : "", name_of(c.input), name_of(c.output), c.scale);
 }
 
 // fp32 throughout: a tenth of the contract. bf16: the error of a few rounded operands.

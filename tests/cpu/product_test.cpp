@@ -23,7 +23,9 @@ class ProductTest : public VectorTest {};
 // A Linear with its values.
 struct OwnedLinear {
   OwnedLinear(std::int64_t out, std::int64_t in, bool with_bias, Rng& rng)
-      : weight(normal_floats(out * in, rng, 0.3)), bias(normal_floats(with_bias ? out : 0, rng)), view{out, in, weight, bias} {}
+      : weight(normal_floats(out * in, rng, 0.3)),
+        bias(normal_floats(with_bias ? out : 0, rng)),
+        view{out, in, weight, bias} {}
   std::vector<float> weight, bias;
   LinearWeights view;
 };
@@ -36,8 +38,8 @@ struct Case {
 };
 
 std::string to_string(const Case& c) {
-  return fmt::format("{} rows, in {}, {} parts of {}, bias={} packed={} accumulate={} bf16={} activation={}", c.rows, c.in,
-                     c.outs.size(), c.outs.front(), c.bias, c.packed, c.accumulate, c.bf16,
+  return fmt::format("{} rows, in {}, {} parts of {}, bias={} packed={} accumulate={} bf16={} activation={}", c.rows,
+                     c.in, c.outs.size(), c.outs.front(), c.bias, c.packed, c.accumulate, c.bf16,
                      c.activation ? static_cast<int>(*c.activation) : -1);
 }
 
@@ -46,9 +48,12 @@ float rounded(float x, bool bf16) { return bf16 ? bf16_to_float(float_to_bf16(x)
 double activated(double x, const std::optional<Activation>& activation) {
   if (!activation) return x;
   switch (*activation) {
-    case Activation::gelu_erf: return gelu_erf(x);
-    case Activation::gelu_tanh: return gelu_tanh(x);
-    case Activation::relu: return std::max(x, 0.0);
+    case Activation::gelu_erf:
+      return gelu_erf(x);
+    case Activation::gelu_tanh:
+      return gelu_tanh(x);
+    case Activation::relu:
+      return std::max(x, 0.0);
   }
   return x;
 }
@@ -73,8 +78,14 @@ void expect_right(const Case& c, Rng& rng) {
   for (std::int64_t i = 0; i < x.size(); ++i) narrow.push_back(float_to_bf16(x[i]));
 
   WeightPacks packs;
-  const ProductSpec spec{.rows = c.rows, .ldx = ldx, .ldy = ldy, .bf16 = c.bf16, .packed = c.packed, .accumulate = c.accumulate,
-                         .activate = c.activation.has_value(), .activation = c.activation.value_or(Activation::gelu_erf)};
+  const ProductSpec spec{.rows = c.rows,
+                         .ldx = ldx,
+                         .ldy = ldy,
+                         .bf16 = c.bf16,
+                         .packed = c.packed,
+                         .accumulate = c.accumulate,
+                         .activate = c.activation.has_value(),
+                         .activation = c.activation.value_or(Activation::gelu_erf)};
   const Product product(packs, parts, spec, 1);
   EXPECT_EQ(product.spec(), spec);
   EXPECT_GE(product.packed_bytes(), c.in * out * (c.bf16 ? 2 : 4));
@@ -91,7 +102,8 @@ void expect_right(const Case& c, Rng& rng) {
                  rounded(part->weight[static_cast<std::size_t>(o * c.in + i)], c.bf16);
         }
         if (c.accumulate) sum += static_cast<double>(column - r);
-        ASSERT_NEAR(y[r * ldy + column], activated(sum, c.activation), 2e-5 * (1 + std::fabs(sum))) << r << ", " << column;
+        ASSERT_NEAR(y[r * ldy + column], activated(sum, c.activation), 2e-5 * (1 + std::fabs(sum)))
+            << r << ", " << column;
       }
     }
     for (; column < ldy; ++column) ASSERT_FALSE(y.written(r * ldy + column)) << "row " << r << " past its end";
@@ -106,8 +118,10 @@ TEST_F(ProductTest, FollowsItsFormula) {
         if (bf16 && !cpu::cpu_info().bf16) continue;
         for (const bool packed : {true, false}) {
           expect_right({.outs = {7}, .rows = rows, .in = in, .packed = packed, .bf16 = bf16}, rng);
-          expect_right({.outs = {16, 16, 16}, .rows = rows, .in = in, .bias = false, .packed = packed, .bf16 = bf16}, rng);
-          expect_right({.outs = {5, 64}, .rows = rows, .in = in, .packed = packed, .accumulate = true, .bf16 = bf16}, rng);
+          expect_right({.outs = {16, 16, 16}, .rows = rows, .in = in, .bias = false, .packed = packed, .bf16 = bf16},
+                       rng);
+          expect_right({.outs = {5, 64}, .rows = rows, .in = in, .packed = packed, .accumulate = true, .bf16 = bf16},
+                       rng);
           if (HasFatalFailure()) return;
         }
       }
@@ -160,7 +174,8 @@ TEST_F(ProductTest, NotANumberStaysInItsRow) {
 
 TEST(PlainProduct, FollowsItsFormulaInAnyStride) {
   Rng rng(test_seed());
-  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {1, 9, 4}, {17, 5, 13}, {33, 48, 20}, {8, 100, 64}}) {
+  for (const auto& [m, n, k] :
+       {std::array<std::int64_t, 3>{1, 1, 1}, {1, 9, 4}, {17, 5, 13}, {33, 48, 20}, {8, 100, 64}}) {
     for (const bool transposed : {false, true}) {
       SCOPED_TRACE(fmt::format("m={} n={} k={} transposed={}", m, n, k, transposed));
       const std::int64_t lda = k + 2, ldb = (transposed ? k : n) + 3, ldy = n + 1;
@@ -234,7 +249,8 @@ TEST_F(WeightPacksTest, APackOutlivesItsTable) {
 TEST(CheckDnnl, TellsTheKindsOfFailureApart) {
   EXPECT_NO_THROW(cpu::check_dnnl(dnnl_success, "doing this"));
   EXPECT_THROW(cpu::check_dnnl(dnnl_out_of_memory, "doing this"), std::bad_alloc);
-  for (const auto& [status, kind] : {std::pair{dnnl_unimplemented, ErrorKind::environment}, {dnnl_invalid_arguments, ErrorKind::internal}}) {
+  for (const auto& [status, kind] :
+       {std::pair{dnnl_unimplemented, ErrorKind::environment}, {dnnl_invalid_arguments, ErrorKind::internal}}) {
     try {
       cpu::check_dnnl(status, "doing this");
       ADD_FAILURE() << "nothing was thrown";

@@ -74,10 +74,12 @@ struct DirectCase {
 
 TEST_F(RowIoTest, DirectRowsOnlyWhereOneStrideLeadsThroughAllRows) {
   const DirectCase cases[] = {
-      {DType::f32, {2, 3, 4}, {12, 4, 1}, 4},   {DType::f32, {2, 3, 4}, {21, 7, 1}, 7},  {DType::f32, {1, 3, 4}, {99, 5, 1}, 5},
-      {DType::f32, {2, 3, 4}, {4, 8, 1}, 0},    {DType::f32, {2, 3, 4}, {0, 4, 1}, 0},   {DType::f32, {2, 3, 4}, {24, 8, 2}, 0},
-      {DType::f32, {1, 3, 4}, {12, -4, 1}, 0},  {DType::f32, {1, 3, 4}, {12, 0, 1}, 0},  {DType::f32, {2, 3, 4}, {13, 4, 1}, 0},
-      {DType::f16, {2, 3, 4}, {12, 4, 1}, 0},   {DType::bf16, {2, 3, 4}, {12, 4, 1}, 0},
+      {DType::f32, {2, 3, 4}, {12, 4, 1}, 4},  {DType::f32, {2, 3, 4}, {21, 7, 1}, 7},
+      {DType::f32, {1, 3, 4}, {99, 5, 1}, 5},  {DType::f32, {2, 3, 4}, {4, 8, 1}, 0},
+      {DType::f32, {2, 3, 4}, {0, 4, 1}, 0},   {DType::f32, {2, 3, 4}, {24, 8, 2}, 0},
+      {DType::f32, {1, 3, 4}, {12, -4, 1}, 0}, {DType::f32, {1, 3, 4}, {12, 0, 1}, 0},
+      {DType::f32, {2, 3, 4}, {13, 4, 1}, 0},  {DType::f16, {2, 3, 4}, {12, 4, 1}, 0},
+      {DType::bf16, {2, 3, 4}, {12, 4, 1}, 0},
   };
   std::vector<float> memory(200);
   for (const DirectCase& c : cases) {

@@ -1,11 +1,11 @@
 #include "cpu/search_space.hpp"
 
-#include <algorithm>
-#include <set>
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
 
 #include "core/memory.hpp"
 #include "cpu/cpu_info.hpp"
@@ -24,7 +24,8 @@ using testing::HasSubstr;
 class SearchSpaceTest : public VectorTest {
  protected:
   const Problem problem_ = parse_problem("b4 s16 d32 h4 l2 f64 causal");
-  std::string reason(const std::string& changes, const Constraints& constraints = {}, const char* problem = nullptr) const {
+  std::string reason(const std::string& changes, const Constraints& constraints = {},
+                     const char* problem = nullptr) const {
     const Candidate candidate = cpu::to_candidate(Choices{}).with(Candidate::parse(changes).choices());
     const auto refusal = cpu::refuses(problem ? parse_problem(problem) : problem_, constraints, candidate);
     return refusal ? refusal->reason : "";
@@ -51,7 +52,8 @@ TEST_F(SearchSpaceTest, ThePlainPathIsTakenAsItIs) {
 TEST_F(SearchSpaceTest, MoreThreadsThanThereMayBe) {
   const int cores = cpu::available_cores();
   EXPECT_EQ(reason(fmt::format("threads={}", cores)), "");
-  EXPECT_THAT(reason(fmt::format("threads={}", cores + 1)), HasSubstr(fmt::format("threads={}: at most {}", cores + 1, cores)));
+  EXPECT_THAT(reason(fmt::format("threads={}", cores + 1)),
+              HasSubstr(fmt::format("threads={}: at most {}", cores + 1, cores)));
   EXPECT_THAT(reason("threads=2", {.threads = 1}), HasSubstr("at most 1"));
 }
 
@@ -64,9 +66,10 @@ TEST_F(SearchSpaceTest, ReducedPrecision) {
 
 TEST_F(SearchSpaceTest, MemoryLimitIsKeptToTheByte) {
   for (const Choices& c : {Choices{}, Choices{.threads = 1, .slices = 1}, cpu::plain_choices(1)}) {
-    const std::int64_t floats = c.path == cpu::Path::plain
-                                    ? reference::PlainPass::scratch_floats(problem_.config, problem_.batch, problem_.seq, problem_.seq, 1)
-                                    : cpu::make_stack_layout(problem_, c).total_floats;
+    const std::int64_t floats =
+        c.path == cpu::Path::plain
+            ? reference::PlainPass::scratch_floats(problem_.config, problem_.batch, problem_.seq, problem_.seq, 1)
+            : cpu::make_stack_layout(problem_, c).total_floats;
     const Candidate candidate = cpu::to_candidate(c);
     EXPECT_FALSE(cpu::refuses(problem_, {.memory_limit = floats * 4}, candidate)) << candidate.to_string();
     const auto refusal = cpu::refuses(problem_, {.memory_limit = floats * 4 - 1}, candidate);
@@ -77,14 +80,15 @@ TEST_F(SearchSpaceTest, MemoryLimitIsKeptToTheByte) {
 }
 
 TEST_F(SearchSpaceTest, WhatNoMachineHasIsRefused) {
-  EXPECT_THAT(reason("fused_attention=off causal_skip=off mask_elision=off", {}, "b4096 s100000 d64 h4 l1"), HasSubstr("available"));
+  EXPECT_THAT(reason("fused_attention=off causal_skip=off mask_elision=off", {}, "b4096 s100000 d64 h4 l1"),
+              HasSubstr("available"));
 }
 
 // The search's own words: the guess and every alternative of every group are understood, and not refused for being
 // contradictory; what the constraints or the machine forbid may be.
 TEST_F(SearchSpaceTest, EstimateAndAlternativesAreSound) {
-  for (const char* text : {"b1 s1 d8 h1 l1 f8", "b1 s100 d128 h4", "b64 s100 d128 h4 mask", "b4 s512 d64 h2 bi", "b300 s4 d64 h4 bi mask",
-                           "b2 s2048 d128 h4 pre"}) {
+  for (const char* text : {"b1 s1 d8 h1 l1 f8", "b1 s100 d128 h4", "b64 s100 d128 h4 mask", "b4 s512 d64 h2 bi",
+                           "b300 s4 d64 h4 bi mask", "b2 s2048 d128 h4 pre"}) {
     const Problem problem = parse_problem(text);
     for (const int threads : {1, 2, 3, 64}) {
       const Choices guess = cpu::estimate_choices(problem, threads);
@@ -117,7 +121,8 @@ TEST_F(SearchSpaceTest, PlainSecondsGrowWithTheProblemAndShrinkWithThreads) {
 TEST_F(SearchSpaceTest, MorePreciseIsLessComplex) {
   EXPECT_LT(cpu::complexity(cpu::plain_choices(8)), cpu::complexity(Choices{}));
   EXPECT_LT(cpu::complexity(Choices{}), cpu::complexity({.precision = cpu::Precision::bf16_qk}));
-  EXPECT_LT(cpu::complexity({.precision = cpu::Precision::bf16_qk}), cpu::complexity({.precision = cpu::Precision::bf16}));
+  EXPECT_LT(cpu::complexity({.precision = cpu::Precision::bf16_qk}),
+            cpu::complexity({.precision = cpu::Precision::bf16}));
   EXPECT_LT(cpu::complexity({.fused_qkv = false}), cpu::complexity(Choices{}));
 }
 
@@ -149,7 +154,8 @@ void check_layout(const Problem& problem, const Choices& c) {
   EXPECT_GE(l.workers, 1);
   EXPECT_LE(l.workers, c.threads);
   EXPECT_EQ(l.owners, c.partition == cpu::Partition::sequence ? l.workers : 1);
-  const std::int64_t rows = l.slice_sequences * problem.seq, d = config.d_model, pairs = l.slice_sequences * config.n_heads;
+  const std::int64_t rows = l.slice_sequences * problem.seq, d = config.d_model,
+                     pairs = l.slice_sequences * config.n_heads;
   EXPECT_GE(l.block_rows, 1);
   EXPECT_LE(l.block_rows, c.chunk ? c.chunk : rows);
   for (std::int64_t smaller = problem.seq; smaller <= rows; smaller += problem.seq) {
@@ -178,14 +184,16 @@ void check_layout(const Problem& problem, const Choices& c) {
 }
 
 TEST_F(SearchSpaceTest, RegionsOfALayoutLieApart) {
-  for (const char* text : {"b1 s1 d7 h7 l1 f13", "b7 s5 d24 h3 f20 mask", "b7 s5 d24 h3 f20 pre mask bi", "b3 s33 d16 h2 f100"}) {
+  for (const char* text :
+       {"b1 s1 d7 h7 l1 f13", "b7 s5 d24 h3 f20 mask", "b7 s5 d24 h3 f20 pre mask bi", "b3 s33 d16 h2 f100"}) {
     const Problem problem = parse_problem(text);
     for (const cpu::Partition partition : {cpu::Partition::sequence, cpu::Partition::row, cpu::Partition::head}) {
       for (const int threads : {1, 2, 5}) {
         for (const std::int64_t slices : {0, 1, 2, 3, 100}) {
           for (const std::int64_t chunk : {0, 1, 4, 64}) {
             for (const cpu::Precision precision : {cpu::Precision::fp32, cpu::Precision::bf16}) {
-              Choices c{.precision = precision, .partition = partition, .threads = threads, .slices = slices, .chunk = chunk};
+              Choices c{
+                  .precision = precision, .partition = partition, .threads = threads, .slices = slices, .chunk = chunk};
               check_layout(problem, c);
               c.fused_attention = c.mask_elision = c.causal_skip = c.fused_norm = false;
               check_layout(problem, c);

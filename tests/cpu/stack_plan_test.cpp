@@ -1,12 +1,12 @@
 // StackPlan under every combination of choices, against the float64 oracle.
 #include "cpu/stack_plan.hpp"
 
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <thread>
-
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 
 #include "cpu/cpu_info.hpp"
 #include "cpu/floats.hpp"
@@ -31,7 +31,8 @@ class StackPlanTest : public VectorTest {
     return StackPlan(bench.problem(), choices, bench.weights(), bench.packs(), arena_);
   }
   void expect_valid_rows(const PlanBench& bench) {
-    bench.expect_right_where(tight_contract(Precision::fp32), [&bench](std::int64_t b, std::int64_t s) { return bench.mask().valid(b, s); });
+    bench.expect_right_where(tight_contract(Precision::fp32),
+                             [&bench](std::int64_t b, std::int64_t s) { return bench.mask().valid(b, s); });
   }
   // Right, and the same bits on a second run.
   void expect_right(const PlanCase& c) {
@@ -52,8 +53,11 @@ struct Way {
   Partition partition;
   bool graph;
 };
-constexpr Way kWays[] = {{Partition::sequence, true}, {Partition::row, true}, {Partition::row, false},
-                         {Partition::head, true},     {Partition::head, false}};
+constexpr Way kWays[] = {{Partition::sequence, true},
+                         {Partition::row, true},
+                         {Partition::row, false},
+                         {Partition::head, true},
+                         {Partition::head, false}};
 
 std::vector<Precision> precisions() {
   if (!cpu::cpu_info().bf16) return {Precision::fp32};
@@ -69,7 +73,11 @@ TEST_F(StackPlanTest, EveryCutOfTheRows) {
         for (const int threads : {1, 3}) {
           if (threads == 1 && chunk == 1) continue;
           expect_right({.problem = problem,
-                        .choices = {.graph = way.graph, .partition = way.partition, .threads = threads, .slices = slices, .chunk = chunk}});
+                        .choices = {.graph = way.graph,
+                                    .partition = way.partition,
+                                    .threads = threads,
+                                    .slices = slices,
+                                    .chunk = chunk}});
           if (HasFailure()) return;
         }
       }
@@ -79,18 +87,24 @@ TEST_F(StackPlanTest, EveryCutOfTheRows) {
 
 // All settings of the operators' switches, on a stack of each norm placement.
 TEST_F(StackPlanTest, EverySwitch) {
-  for (const char* text : {"b2 s9 d16 h2 l2 f24 causal", "b2 s9 d16 h2 l2 f24 causal pre finalnorm", "b2 s9 d16 h2 l2 f24 bi pre nobias",
-                           "b2 s9 d16 h2 l2 f24 bi finalnorm nobias"}) {
+  for (const char* text : {"b2 s9 d16 h2 l2 f24 causal", "b2 s9 d16 h2 l2 f24 causal pre finalnorm",
+                           "b2 s9 d16 h2 l2 f24 bi pre nobias", "b2 s9 d16 h2 l2 f24 bi finalnorm nobias"}) {
     const Problem problem = parse_problem(text);
     for (int bits = 0; bits < 64; ++bits) {
       const auto on = [bits](int bit) { return (bits >> bit & 1) != 0; };
-      Choices c{.fused_attention = on(0), .causal_skip = on(0) && on(1) && problem.config.causal, .mask_elision = on(0) && on(2),
-                .fused_qkv = on(3), .fused_norm = on(4), .gemm_gelu = on(5), .threads = 2};
+      Choices c{.fused_attention = on(0),
+                .causal_skip = on(0) && on(1) && problem.config.causal,
+                .mask_elision = on(0) && on(2),
+                .fused_qkv = on(3),
+                .fused_norm = on(4),
+                .gemm_gelu = on(5),
+                .threads = 2};
       if (!on(0) && (on(1) || on(2))) continue;
       const Way& way = kWays[rng_() % std::size(kWays)];
       c.partition = way.partition;
       c.graph = way.graph;
-      expect_right({.problem = problem, .choices = c, .mask = bits % 2 ? std::optional(MaskKind::holes) : std::nullopt});
+      expect_right(
+          {.problem = problem, .choices = c, .mask = bits % 2 ? std::optional(MaskKind::holes) : std::nullopt});
       if (HasFailure()) return;
     }
   }
@@ -101,8 +115,15 @@ TEST_F(StackPlanTest, EveryMaskOnEveryWay) {
   for (const MaskKind mask : kMaskKinds) {
     for (const Way& way : kWays) {
       for (const bool causal : {true, false}) {
-        PlanCase c{.problem = problem, .choices = {.causal_skip = causal, .mask_elision = rng_() % 2 == 0, .graph = way.graph,
-                   .partition = way.partition, .threads = 2, .slices = 3}, .mask = mask, .strided_mask = rng_() % 2 == 0};
+        PlanCase c{.problem = problem,
+                   .choices = {.causal_skip = causal,
+                               .mask_elision = rng_() % 2 == 0,
+                               .graph = way.graph,
+                               .partition = way.partition,
+                               .threads = 2,
+                               .slices = 3},
+                   .mask = mask,
+                   .strided_mask = rng_() % 2 == 0};
         c.problem.config.causal = causal;
         expect_right(c);
         c.choices.mask_elision = !c.choices.mask_elision;
@@ -120,11 +141,18 @@ TEST_F(StackPlanTest, EveryPrecisionDTypeLayoutAndPlace) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       for (const Layout layout : kOwnLayouts) {
         for (const bool inplace : {false, true}) {
-          for (const char* text : {"b3 s6 d16 h2 l1 f24", "b3 s6 d16 h2 l1 f24 pre", "b3 s6 d16 h2 l1 f24 pre finalnorm"}) {
-            PlanCase c{.problem = parse_problem(text), .input = kOwnLayouts[rng_() % std::size(kOwnLayouts)], .output = layout};
+          for (const char* text :
+               {"b3 s6 d16 h2 l1 f24", "b3 s6 d16 h2 l1 f24 pre", "b3 s6 d16 h2 l1 f24 pre finalnorm"}) {
+            PlanCase c{.problem = parse_problem(text),
+                       .input = kOwnLayouts[rng_() % std::size(kOwnLayouts)],
+                       .output = layout};
             const Way& way = kWays[rng_() % std::size(kWays)];
-            c.choices = {.precision = precision, .graph = way.graph, .partition = way.partition, .threads = 2,
-                         .slices = static_cast<std::int64_t>(rng_() % 3), .chunk = static_cast<std::int64_t>(rng_() % 8)};
+            c.choices = {.precision = precision,
+                         .graph = way.graph,
+                         .partition = way.partition,
+                         .threads = 2,
+                         .slices = static_cast<std::int64_t>(rng_() % 3),
+                         .chunk = static_cast<std::int64_t>(rng_() % 8)};
             c.problem.dtype = dtype;
             c.problem.inplace = inplace;
             expect_right(c);
@@ -137,12 +165,16 @@ TEST_F(StackPlanTest, EveryPrecisionDTypeLayoutAndPlace) {
 }
 
 TEST_F(StackPlanTest, OddHeadSizesActivationsAndWidths) {
-  for (const char* text : {"b2 s3 d7 h7 l1 f13", "b1 s1 d4 h1 l3 f1", "b7 s1 d26 h2 f9 relu", "b1 s2 d13 h1 f5 gelu_tanh pre", "b2 s3 d1 h1 f1",
-                           "b2 s3 d40 h2 l1 f13 gelu_tanh", "b1 s5 d160 h2 l1 f16 relu bi", "b2 s50 d72 h1 l1 f8 eps=1e-12"}) {
+  for (const char* text : {"b2 s3 d7 h7 l1 f13", "b1 s1 d4 h1 l3 f1", "b7 s1 d26 h2 f9 relu",
+                           "b1 s2 d13 h1 f5 gelu_tanh pre", "b2 s3 d1 h1 f1", "b2 s3 d40 h2 l1 f13 gelu_tanh",
+                           "b1 s5 d160 h2 l1 f16 relu bi", "b2 s50 d72 h1 l1 f8 eps=1e-12"}) {
     for (const bool gemm_gelu : {true, false}) {
       for (const Way& way : kWays) {
         PlanCase c{.problem = parse_problem(text)};
-        c.choices = {.causal_skip = c.problem.config.causal, .gemm_gelu = gemm_gelu, .graph = way.graph, .partition = way.partition,
+        c.choices = {.causal_skip = c.problem.config.causal,
+                     .gemm_gelu = gemm_gelu,
+                     .graph = way.graph,
+                     .partition = way.partition,
                      .threads = 3};
         expect_right(c);
         if (HasFailure()) return;
@@ -166,7 +198,9 @@ const T& any_of(const T (&values)[N], Rng& rng) {
 
 TEST_F(StackPlanTest, RandomProblemsUnderRandomChoices) {
   const int count = test_count(150);
-  const auto below = [this](std::int64_t n) { return static_cast<std::int64_t>(rng_() % static_cast<std::uint64_t>(n)); };
+  const auto below = [this](std::int64_t n) {
+    return static_cast<std::int64_t>(rng_() % static_cast<std::uint64_t>(n));
+  };
   const auto coin = [&] { return below(2) == 0; };
   const std::vector<Precision> precision = precisions();
   for (int i = 0; i < count && !HasFailure(); ++i) {
@@ -174,8 +208,15 @@ TEST_F(StackPlanTest, RandomProblemsUnderRandomChoices) {
     StackConfig& s = c.problem.config;
     c.problem.batch = 1 + below(6);
     c.problem.seq = coin() ? 1 + below(12) : 1 + below(60);
-    s = {.layers = 1 + below(3), .d_model = 0, .n_heads = 1 + below(4), .d_ff = 1 + below(50), .norm = coin() ? NormPlacement::pre : NormPlacement::post,
-         .final_norm = coin(), .activation = static_cast<Activation>(below(3)), .causal = coin(), .bias = coin()};
+    s = {.layers = 1 + below(3),
+         .d_model = 0,
+         .n_heads = 1 + below(4),
+         .d_ff = 1 + below(50),
+         .norm = coin() ? NormPlacement::pre : NormPlacement::post,
+         .final_norm = coin(),
+         .activation = static_cast<Activation>(below(3)),
+         .causal = coin(),
+         .bias = coin()};
     // A norm of very few features is nearly a sign: no tolerance fits that.
     s.d_model = s.n_heads * std::max((15 + s.n_heads) / s.n_heads, 2 + below(20));
     c.problem.dtype = static_cast<DType>(below(3));
@@ -187,9 +228,17 @@ TEST_F(StackPlanTest, RandomProblemsUnderRandomChoices) {
     const Way& way = any_of(kWays, rng_);
     const bool fused = below(4) != 0;
     c.choices = {.precision = precision[static_cast<std::size_t>(below(static_cast<std::int64_t>(precision.size())))],
-                 .fused_attention = fused, .causal_skip = fused && s.causal && coin(), .mask_elision = fused && coin(),
-                 .fused_qkv = coin(), .fused_norm = coin(), .gemm_gelu = coin(), .graph = way.graph, .partition = way.partition,
-                 .threads = static_cast<int>(1 + below(4)), .slices = below(4), .chunk = coin() ? 0 : 1 + below(40)};
+                 .fused_attention = fused,
+                 .causal_skip = fused && s.causal && coin(),
+                 .mask_elision = fused && coin(),
+                 .fused_qkv = coin(),
+                 .fused_norm = coin(),
+                 .gemm_gelu = coin(),
+                 .graph = way.graph,
+                 .partition = way.partition,
+                 .threads = static_cast<int>(1 + below(4)),
+                 .slices = below(4),
+                 .chunk = coin() ? 0 : 1 + below(40)};
     expect_right(c);
   }
 }
@@ -197,11 +246,13 @@ TEST_F(StackPlanTest, RandomProblemsUnderRandomChoices) {
 // Padded inputs, even NaN, never change valid rows; their own rows are NaN as in the reference.
 TEST_F(StackPlanTest, PaddingIsNeverSeen) {
   for (const MaskKind mask : {MaskKind::right_padded, MaskKind::left_padded, MaskKind::holes, MaskKind::one_empty}) {
-    for (const double value : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 1e30}) {
+    for (const double value :
+         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 1e30}) {
       for (const Way& way : kWays) {
         for (const bool elide : {true, false}) {
-          PlanCase c{.problem = parse_problem("b3 s10 d16 h2 l2 f24 causal"), .choices = {.mask_elision = elide, .graph = way.graph,
-                     .partition = way.partition, .threads = 2}, .mask = mask};
+          PlanCase c{.problem = parse_problem("b3 s10 d16 h2 l2 f24 causal"),
+                     .choices = {.mask_elision = elide, .graph = way.graph, .partition = way.partition, .threads = 2},
+                     .mask = mask};
           SCOPED_TRACE(to_string(c) + fmt::format(" padding={}", value));
           PlanBench bench(c, rng_);
           bench.poison_padding(value);
@@ -228,8 +279,13 @@ TEST_F(StackPlanTest, NotANumberReachesOnlyWhatSeesIt) {
         for (const Precision precision : precisions()) {
           if (!fused && skip) continue;
           PlanCase c{.problem = parse_problem("b3 s10 d16 h2 l2 f24 causal"),
-                     .choices = {.precision = precision, .fused_attention = fused, .causal_skip = skip, .mask_elision = fused,
-                                 .graph = way.graph, .partition = way.partition, .threads = 2}};
+                     .choices = {.precision = precision,
+                                 .fused_attention = fused,
+                                 .causal_skip = skip,
+                                 .mask_elision = fused,
+                                 .graph = way.graph,
+                                 .partition = way.partition,
+                                 .threads = 2}};
           SCOPED_TRACE(to_string(c));
           PlanBench bench(c, rng_);
           bench.set_input(1, 6, 3, std::numeric_limits<double>::quiet_NaN());
@@ -266,8 +322,10 @@ std::vector<PlanCase> reduced_cases() {
     for (const Way& way : kWays) {
       for (const bool inplace : {false, true}) {
         for (const char* text : {"b4 s6 d16 h2 l2 f24", "b4 s6 d16 h2 l2 f24 pre"}) {
-          PlanCase c{.problem = parse_problem(text), .choices = {.precision = precision, .graph = way.graph,
-                     .partition = way.partition, .threads = 2, .slices = 2}};
+          PlanCase c{
+              .problem = parse_problem(text),
+              .choices = {
+                  .precision = precision, .graph = way.graph, .partition = way.partition, .threads = 2, .slices = 2}};
           c.problem.inplace = inplace;
           cases.push_back(c);
         }
@@ -333,7 +391,8 @@ TEST_F(ReducedPrecisionTest, AnOutputThatIsNotFiniteIsAnsweredInFp32) {
       const std::int64_t b = 2 + i / 96, s = i / 16 % 6, f = i % 16;
       const double want = bench.expected()[static_cast<std::size_t>(192 + i)];
       const double got = value_at(bench.output().const_view(), b, s, f);
-      EXPECT_TRUE(near(static_cast<float>(got), want, 2e-4 * (1 + std::fabs(want)))) << b << "," << s << "," << f << ": " << got;
+      EXPECT_TRUE(near(static_cast<float>(got), want, 2e-4 * (1 + std::fabs(want))))
+          << b << "," << s << "," << f << ": " << got;
     }
     if (HasFailure()) return;
   }
@@ -345,8 +404,15 @@ TEST_F(StackPlanTest, WithoutKernelsNothingIsWritten) {
   for (const Way& way : kWays) {
     for (const Precision precision : precisions()) {
       for (const bool fused : {true, false}) {
-        PlanCase c{.problem = parse_problem("b3 s6 d16 h2 l2 f24"), .choices = {.precision = precision, .fused_attention = fused,
-                   .causal_skip = fused, .mask_elision = fused, .graph = way.graph, .partition = way.partition, .threads = 2, .slices = 2},
+        PlanCase c{.problem = parse_problem("b3 s6 d16 h2 l2 f24"),
+                   .choices = {.precision = precision,
+                               .fused_attention = fused,
+                               .causal_skip = fused,
+                               .mask_elision = fused,
+                               .graph = way.graph,
+                               .partition = way.partition,
+                               .threads = 2,
+                               .slices = 2},
                    .mask = MaskKind::holes};
         SCOPED_TRACE(to_string(c));
         PlanBench bench(c, rng_);
@@ -382,7 +448,8 @@ TEST_F(StackPlanTest, SeveralThreadsRunPlansOfOneArena) {
     PlanCase c{.problem = parse_problem(t % 2 ? "b3 s6 d16 h2 l2 f24" : "b2 s20 d24 h3 l1 f16 pre"),
                .choices = {.graph = way.graph, .partition = way.partition, .threads = 1 + t % 3, .slices = t % 2}};
     benches.push_back(std::make_unique<PlanBench>(c, rng_));
-    plans.push_back(std::make_unique<StackPlan>(benches.back()->problem(), c.choices, benches.back()->weights(), benches.back()->packs(), arena_));
+    plans.push_back(std::make_unique<StackPlan>(benches.back()->problem(), c.choices, benches.back()->weights(),
+                                                benches.back()->packs(), arena_));
   }
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < kThreads; ++t) {

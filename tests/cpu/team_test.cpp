@@ -1,8 +1,8 @@
 #include "cpu/team.hpp"
 
-#include <vector>
-
 #include <gtest/gtest.h>
+
+#include <vector>
 
 namespace gnomon::cpu {
 namespace {

@@ -1,17 +1,15 @@
 #include "cpu/thread_pool.hpp"
 
+#include <gtest/gtest.h>
+#include <omp.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <omp.h>
 
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "core/error.hpp"
 
@@ -27,7 +25,8 @@ void expect_each_worker_once(int workers) {
     std::lock_guard guard(lock);
     threads.insert(std::this_thread::get_id());
   });
-  for (int w = 0; w < workers; ++w) ASSERT_EQ(calls[static_cast<std::size_t>(w)], 1) << "worker " << w << " of " << workers;
+  for (int w = 0; w < workers; ++w)
+    ASSERT_EQ(calls[static_cast<std::size_t>(w)], 1) << "worker " << w << " of " << workers;
   ASSERT_EQ(threads.size(), static_cast<std::size_t>(workers));
   ASSERT_TRUE(threads.contains(std::this_thread::get_id())) << "the caller is a worker";
 }
@@ -74,7 +73,8 @@ TEST(ThreadPool, AnExceptionOfAnyWorkerComesBackAndThePoolWorksOn) {
     expect_each_worker_once(4);
   }
   EXPECT_THROW(ThreadPool::shared().run(1, [](int) { throw std::bad_alloc(); }), std::bad_alloc);
-  EXPECT_THROW(ThreadPool::shared().run(3, [](int) { throw std::bad_alloc(); }), std::bad_alloc) << "all of them at once";
+  EXPECT_THROW(ThreadPool::shared().run(3, [](int) { throw std::bad_alloc(); }), std::bad_alloc)
+      << "all of them at once";
   expect_each_worker_once(2);
 }
 

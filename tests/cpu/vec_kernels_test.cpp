@@ -2,11 +2,11 @@
 // these tests once for each GNOMON_ISA.
 #include "cpu/vec_kernels.hpp"
 
-#include <cstdlib>
-#include <cstring>
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
 
 #include "core/half.hpp"
 #include "cpu/floats.hpp"
@@ -16,8 +16,8 @@
 namespace gnomon::test {
 namespace {
 
-using cpu::VecKernels;
 using cpu::vec_kernels;
+using cpu::VecKernels;
 
 class VecKernelsTest : public VectorTest {};
 
@@ -105,7 +105,8 @@ TEST_F(VecKernelsTest, NaNStaysNaNAtEveryPlace) {
 // x * Phi(x) at -inf is -inf * 0, which PyTorch and oneDNN answer with NaN: so must we, since the one judges the other.
 TEST_F(VecKernelsTest, InfinitiesFollowTheFormula) {
   const VecKernels& vec = vec_kernels();
-  for (const auto& [name, run] : {std::pair{"relu", vec.relu}, {"gelu_erf", vec.gelu_erf}, {"gelu_tanh", vec.gelu_tanh}}) {
+  for (const auto& [name, run] :
+       {std::pair{"relu", vec.relu}, {"gelu_erf", vec.gelu_erf}, {"gelu_tanh", vec.gelu_tanh}}) {
     float x[] = {kInf, -kInf, 3e38f, -3e38f};
     run(x, 4);
     EXPECT_EQ(x[0], kInf) << name;
@@ -154,7 +155,8 @@ TEST_F(VecKernelsTest, AddGoesRowByRowInAnyStride) {
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t i = 0; i < ldy; ++i) {
         if (i < n) {
-          ASSERT_EQ(y[r * ldy + i], a[static_cast<std::size_t>(r * lda + i)] + b[static_cast<std::size_t>(r * ldb + i)]);
+          ASSERT_EQ(y[r * ldy + i],
+                    a[static_cast<std::size_t>(r * lda + i)] + b[static_cast<std::size_t>(r * ldb + i)]);
         } else {
           ASSERT_FALSE(y.written(r * ldy + i)) << "row " << r << " of " << n << " at " << i;
         }
@@ -225,7 +227,7 @@ void expect_layer_norm(std::int64_t n, const NormCase& c, bool in_place, Rng& rn
 
 TEST_F(VecKernelsTest, LayerNormFollowsItsFormula) {
   // With an offset, the mean's own rounding (offset * 2^-24, times the root of the terms added) is what limits fp32.
-  const NormCase cases[] = {{0, 1, true, 1e-5}, {0, 1, false, 1e-5}, {0, 1e4, true, 1e-5}, {0, 1e-2, true, 2e-5},
+  const NormCase cases[] = {{0, 1, true, 1e-5},    {0, 1, false, 1e-5},     {0, 1e4, true, 1e-5}, {0, 1e-2, true, 2e-5},
                             {1000, 1, true, 2e-3}, {-1e4, 10, false, 2e-3}, {0, 1e15, true, 1e-5}};
   Rng rng(test_seed());
   for (const std::int64_t n : kernel_lengths()) {
@@ -280,8 +282,8 @@ TEST_F(VecKernelsTest, SoftmaxFollowsItsFormula) {
       const GuardedFloats x(rows * ldx), y(rows * ldy);
       x.fill_normal(rng, scale);
       for (std::int64_t i = 0; i < n; ++i) {
-        if (rng() % 3 == 0) x[ldx + i] = -kInf;      // the second row has masked entries,
-        x[2 * ldx + i] = -kInf;                      // the third nothing else
+        if (rng() % 3 == 0) x[ldx + i] = -kInf;  // the second row has masked entries,
+        x[2 * ldx + i] = -kInf;                  // the third nothing else
       }
       vec_kernels().softmax(x.data(), ldx, y.data(), ldy, rows, n);
       ASSERT_TRUE(y.guards_intact());
@@ -363,8 +365,16 @@ TEST_F(VecKernelsTest, WideningIsExactForEveryPattern) {
 
 // Every value, every tie between neighbours, and the floats beside each tie.
 std::vector<float> narrowing_inputs(const HalfType& type) {
-  std::vector<float> inputs = {kNaN, -kNaN, kInf, -kInf, 65519.99f, 65520.0f, 3.4e38f, std::numeric_limits<float>::max(),
-                               std::numeric_limits<float>::denorm_min(), std::bit_cast<float>(0x7f800001u)};
+  std::vector<float> inputs = {kNaN,
+                               -kNaN,
+                               kInf,
+                               -kInf,
+                               65519.99f,
+                               65520.0f,
+                               3.4e38f,
+                               std::numeric_limits<float>::max(),
+                               std::numeric_limits<float>::denorm_min(),
+                               std::bit_cast<float>(0x7f800001u)};
   for (std::uint32_t i = 0; i < 65536; ++i) {
     const auto bits = static_cast<std::uint16_t>(i);
     const float low = type.widen_one(bits), high = type.widen_one(static_cast<std::uint16_t>(bits + 1));
@@ -385,7 +395,8 @@ TEST_F(VecKernelsTest, NarrowingRoundsToNearestEven) {
       if (std::isnan(inputs[i])) {
         ASSERT_TRUE(std::isnan(type.widen_one(narrow[i]))) << type.name << " of NaN is " << narrow[i];
       } else {
-        ASSERT_EQ(narrow[i], type.narrow_one(inputs[i])) << type.name << " of " << fmt::format("{} ({:a})", inputs[i], inputs[i]);
+        ASSERT_EQ(narrow[i], type.narrow_one(inputs[i]))
+            << type.name << " of " << fmt::format("{} ({:a})", inputs[i], inputs[i]);
       }
     }
   }

@@ -1,9 +1,9 @@
 #include "reference/plain_attention.hpp"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
-
-#include <gtest/gtest.h>
 
 #include "cpu/floats.hpp"
 

@@ -1,11 +1,11 @@
 // The reference against the float64 oracle, which shares no code with it.
 #include "reference/plain_pass.hpp"
 
-#include <cmath>
-#include <limits>
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
 
 #include "cpu/aligned_buffer.hpp"
 #include "cpu/plan_case.hpp"
@@ -22,7 +22,8 @@ class PlainPassTest : public testing::Test {
   std::vector<unsigned char> run(PlanBench& bench, std::int64_t query_block, int workers) {
     const Problem& p = bench.problem();
     reference::PlainPass pass(*bench.weights(), bench.packs(), p.batch, p.seq, query_block, workers);
-    EXPECT_EQ(pass.scratch_floats(), reference::PlainPass::scratch_floats(p.config, p.batch, p.seq, query_block, workers));
+    EXPECT_EQ(pass.scratch_floats(),
+              reference::PlainPass::scratch_floats(p.config, p.batch, p.seq, query_block, workers));
     constexpr std::size_t kGuard = 256;
     const std::size_t bytes = static_cast<std::size_t>(pass.scratch_floats()) * sizeof(float);
     const cpu::AlignedBuffer scratch(bytes + kGuard);
@@ -30,7 +31,8 @@ class PlainPassTest : public testing::Test {
     bench.reset();
     const auto outside = bench.output().outside(), input = bench.input().storage();
     pass.run(bench.call(), reinterpret_cast<float*>(scratch.data()));
-    for (std::size_t i = bytes; i < scratch.size(); ++i) EXPECT_EQ(scratch.data()[i], '\xff') << "past the scratch, byte " << i - bytes;
+    for (std::size_t i = bytes; i < scratch.size(); ++i)
+      EXPECT_EQ(scratch.data()[i], '\xff') << "past the scratch, byte " << i - bytes;
     EXPECT_EQ(bench.output().outside(), outside);
     EXPECT_EQ(bench.input().storage(), input);
     return bench.output().storage();
@@ -38,15 +40,23 @@ class PlainPassTest : public testing::Test {
   Rng rng_{test_seed()};
 };
 
-constexpr const char* kProblems[] = {"b1 s1 d7 h7 l1 f13",           "b3 s10 d16 h2 l2 f24 causal",       "b3 s10 d16 h2 l2 f24 bi pre",
-                                     "b2 s9 d20 h5 l3 f1 pre finalnorm", "b2 s13 d24 h3 l2 f40 relu nobias", "b5 s4 d26 h2 l1 f9 gelu_tanh finalnorm",
+constexpr const char* kProblems[] = {"b1 s1 d7 h7 l1 f13",
+                                     "b3 s10 d16 h2 l2 f24 causal",
+                                     "b3 s10 d16 h2 l2 f24 bi pre",
+                                     "b2 s9 d20 h5 l3 f1 pre finalnorm",
+                                     "b2 s13 d24 h3 l2 f40 relu nobias",
+                                     "b5 s4 d26 h2 l1 f9 gelu_tanh finalnorm",
                                      "b2 s33 d72 h1 l1 f8 bi"};
 
 TEST_F(PlainPassTest, FollowsTheOracleWithScoresStoredOrBlocked) {
   for (const char* text : kProblems) {
-    for (const std::optional<MaskKind> mask : {std::optional<MaskKind>(), {MaskKind::holes}, {MaskKind::one_empty}, {MaskKind::left_padded}}) {
+    for (const std::optional<MaskKind> mask :
+         {std::optional<MaskKind>(), {MaskKind::holes}, {MaskKind::one_empty}, {MaskKind::left_padded}}) {
       for (const DType dtype : {DType::f32, DType::f16}) {
-        PlanCase c{.problem = parse_problem(text), .mask = mask, .input = Layout::sequence_first, .output = Layout::feature_major,
+        PlanCase c{.problem = parse_problem(text),
+                   .mask = mask,
+                   .input = Layout::sequence_first,
+                   .output = Layout::feature_major,
                    .strided_mask = true};
         c.problem.dtype = dtype;
         c.problem.inplace = dtype == DType::f16;
@@ -81,7 +91,8 @@ TEST_F(PlainPassTest, PaddingIsNeverSeen) {
         for (const std::int64_t block : {10, 3}) {
           SCOPED_TRACE(fmt::format("{} mask={} padding={} query_block={}", text, name_of(mask), value, block));
           run(bench, block, 2);
-          bench.expect_right_where(kTight, [&bench](std::int64_t b, std::int64_t s) { return bench.mask().valid(b, s); });
+          bench.expect_right_where(kTight,
+                                   [&bench](std::int64_t b, std::int64_t s) { return bench.mask().valid(b, s); });
           if (HasFailure()) return;
         }
       }
@@ -90,7 +101,8 @@ TEST_F(PlainPassTest, PaddingIsNeverSeen) {
 }
 
 TEST_F(PlainPassTest, NotANumberReachesOnlyWhatSeesIt) {
-  for (const char* text : {"b3 s10 d16 h2 l2 f24 causal", "b3 s10 d16 h2 l2 f24 bi", "b3 s10 d16 h2 l2 f24 causal pre"}) {
+  for (const char* text :
+       {"b3 s10 d16 h2 l2 f24 causal", "b3 s10 d16 h2 l2 f24 bi", "b3 s10 d16 h2 l2 f24 causal pre"}) {
     for (const std::int64_t block : {10, 3}) {
       SCOPED_TRACE(fmt::format("{} query_block={}", text, block));
       PlanBench bench({.problem = parse_problem(text), .mask = MaskKind::same_tail}, rng_);
@@ -119,8 +131,11 @@ TEST(ReferenceForward, OfNothingIsNothing) {
   const Weights weights = Weights::random(parse_stack_config("d8 h2 l1 f8"), 1);
   float untouched = 7;
   for (const auto& shape : {std::array<std::int64_t, 3>{0, 4, 8}, {3, 0, 8}, {0, 0, 8}}) {
-    reference::forward(weights, {ConstTensorView::contiguous(&untouched, DType::f32, shape), {},
-                                 TensorView::contiguous(&untouched, DType::f32, shape)}, 2);
+    reference::forward(weights,
+                       {ConstTensorView::contiguous(&untouched, DType::f32, shape),
+                        {},
+                        TensorView::contiguous(&untouched, DType::f32, shape)},
+                       2);
   }
   EXPECT_EQ(untouched, 7);
 }
@@ -131,7 +146,8 @@ TEST(ReferenceForward, WorksInSlicesOfTheBatch) {
   Rng rng(test_seed());
   StackConfig config = parse_stack_config("d4 h1 l1 f200000");
   const std::int64_t batch = 30, seq = 50;
-  ASSERT_GT(reference::PlainPass::scratch_floats(config, batch, seq, seq, 1), std::int64_t{1} << 27) << "one slice holds it all";
+  ASSERT_GT(reference::PlainPass::scratch_floats(config, batch, seq, seq, 1), std::int64_t{1} << 27)
+      << "one slice holds it all";
   const auto weights = weights_with_norms(config, rng);
   TestTensor input({batch, seq, 4}, DType::f32, Layout::broadcast), output({batch, seq, 4});
   input.fill_normal(rng);
