@@ -349,7 +349,9 @@ TEST(CpuNumbers, Fp32OnlyAdmitsNoApproximation) {
   Caller caller({.problem = problem(4, 32, small(true))});
   Engine engine(caller.weights(), options);
   caller.expect_right_answer(engine);
-  for (const auto& report : engine.explain_all().at(0).candidates) {
+  const auto records = engine.explain_all();
+  ASSERT_EQ(records.size(), 1u);
+  for (const auto& report : records[0].candidates) {
     EXPECT_TRUE(report.approximations.empty() || report.outcome == Outcome::refused) << report.candidate.to_string();
   }
 }
