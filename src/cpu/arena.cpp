@@ -6,15 +6,7 @@ namespace gnomon::cpu {
 
 Arena::Claim::Claim(Arena& arena, std::size_t bytes) : arena_(arena), bytes_(bytes) {
   std::lock_guard lock(arena.lock_);
-  if (arena.buffer_.size() < bytes) {
-    arena.buffer_ = AlignedBuffer();  // its contents mean nothing between passes: free first, then take
-    try {
-      arena.buffer_ = AlignedBuffer(bytes);
-    } catch (...) {
-      if (!arena.claims_.empty()) arena.buffer_ = AlignedBuffer(*arena.claims_.rbegin());
-      throw;
-    }
-  }
+  arena.at_least(bytes);
   arena.claims_.insert(bytes);
 }
 
@@ -23,13 +15,21 @@ Arena::Claim::~Claim() {
   arena_.claims_.erase(arena_.claims_.find(bytes_));
 }
 
+char* Arena::at_least(std::size_t bytes) {
+  if (buffer_.size() < bytes) {
+    buffer_ = AlignedBuffer();  // its contents mean nothing between passes: free first, then take
+    buffer_ = AlignedBuffer(bytes);
+  }
+  return buffer_.data();
+}
+
 void Arena::trim() {
   std::lock_guard lock(lock_);
   const std::size_t needed = claims_.empty() ? 0 : *claims_.rbegin();
   // A little slack is kept: taking memory anew costs a page fault for each 4 KiB.
   if (buffer_.size() <= needed + needed / 8 + (std::size_t{1} << 20)) return;
   buffer_ = AlignedBuffer();
-  buffer_ = AlignedBuffer(needed);
+  at_least(needed);
 }
 
 void Arena::poison() {

@@ -25,10 +25,10 @@ class Arena {
     std::size_t bytes_;
   };
 
-  // Exclusive use for one pass.
+  // Exclusive use for one pass. Throws std::bad_alloc when memory given back before cannot be had again.
   class Use {
    public:
-    explicit Use(Arena& arena) : lock_(arena.lock_), data_(arena.buffer_.data()) {}
+    Use(Arena& arena, const Claim& claim) : lock_(arena.lock_), data_(arena.at_least(claim.bytes())) {}
     char* data() const { return data_; }
 
    private:
@@ -41,6 +41,8 @@ class Arena {
   std::size_t size() const;
 
  private:
+  char* at_least(std::size_t bytes);
+
   mutable std::mutex lock_;
   std::multiset<std::size_t> claims_;
   AlignedBuffer buffer_;

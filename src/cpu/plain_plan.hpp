@@ -21,7 +21,7 @@ class PlainPlan final : public Plan {
         claim_(arena, static_cast<std::size_t>(pass_.scratch_floats()) * sizeof(float)) {}
 
   void run(const Call& call) override {
-    const Arena::Use use(arena_);
+    const Arena::Use use(arena_, claim_);
     pass_.run(call, reinterpret_cast<float*>(use.data()));
   }
   void poison_scratch() override { arena_.poison(); }

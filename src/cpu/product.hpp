@@ -53,7 +53,8 @@ struct ProductSpec {
   bool operator==(const ProductSpec&) const = default;
 };
 
-// Packed copies of the weights, shared by all plans of an engine; what no plan uses any more goes with trim().
+// Packed copies of the weights, shared by all plans of an engine; what no plan uses any more goes with trim(). Packs
+// are known by the address of their weights: one WeightPacks serves one Weights and does not outlive it.
 class WeightPacks {
  public:
   struct Pack {

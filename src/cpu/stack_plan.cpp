@@ -160,7 +160,7 @@ bool StackPlan::run_without_kernels(const Call& call) {
 }
 
 void StackPlan::execute(const Call& call, bool kernels) {
-  const Arena::Use use(arena_);
+  const Arena::Use use(arena_, claim_);
   float* const base = reinterpret_cast<float*>(use.data());
   ThreadPool& pool = ThreadPool::shared();
   for (std::int64_t s = 0; flags_ && s < layout_.slices; ++s) {

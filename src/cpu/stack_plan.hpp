@@ -68,7 +68,7 @@ class StackPlan final : public Plan {
   friend class StackPass;
   struct SliceFlags {
     std::atomic<bool> outside{false};     // of the verified range
-    std::atomic<bool> not_finite{false};  // an output, where its input row is finite
+    std::atomic<bool> not_finite{false};  // an output; a NaN in the input counts too, and fp32 answers it as well
   };
   void execute(const Call& call, bool kernels);
   std::vector<BlockProducts> bind(Precision precision, WeightPacks& packs) const;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -61,6 +62,7 @@ struct ThreadPool::State {
   void call(int worker) {
     try {
       invoke(function, worker);
+    } catch (const BrokenBarrier&) {
     } catch (...) {
       std::lock_guard lock(error_lock);
       if (!error) error = std::current_exception();
@@ -91,7 +93,11 @@ struct ThreadPool::State {
   void start(int workers_wanted) {
     while (static_cast<int>(threads.size()) + 1 < workers_wanted) {
       const int worker = static_cast<int>(threads.size()) + 1;
-      threads.emplace_back([this, worker, seen = generation.load()] { work(worker, seen); });
+      try {
+        threads.emplace_back([this, worker, seen = generation.load()] { work(worker, seen); });
+      } catch (const std::system_error& failure) {
+        throw_environment("cannot start worker thread {} of {}: {}", worker, workers_wanted, failure.what());
+      }
     }
   }
 
@@ -151,7 +157,7 @@ void SpinBarrier::wait() {
     return;
   }
   for (int polls = 0; generation_.load(std::memory_order_acquire) == generation; ++polls) {
-    if (broken_.load(std::memory_order_relaxed)) throw_internal("another worker of this pass failed");
+    if (broken_.load(std::memory_order_relaxed)) throw BrokenBarrier();
     if (polls < kPolls)
       relax();
     else

@@ -40,10 +40,12 @@ class ThreadPool {
 };
 
 // A barrier for the threads of one region: spins briefly, then yields (a core may be shared with other programs).
+struct BrokenBarrier {};  // thrown by a worker that waited for one that failed; the region's error is the other's
+
 class SpinBarrier {
  public:
   explicit SpinBarrier(int parties) : parties_(parties) {}
-  void wait();   // throws when the barrier was broken
+  void wait();   // throws BrokenBarrier
   void abort();  // a party failed and will not come: the others must not wait for it
 
  private:

