@@ -1,6 +1,8 @@
 // The stages of a pass, for any team. The row and head items they are made of are in stack_pass.cpp.
 #pragma once
 
+#include <utility>
+
 namespace gnomon::cpu {
 
 template <class Team>
@@ -57,8 +59,9 @@ template <class Team>
 void StackPass::attend_unfused(const Team& team, std::int64_t layer) {
   const reference::PlainAttention& a = plan_.plain_attention_.front();
   const std::int64_t heads = config_.n_heads, pairs = sequences_ * heads;
-  const auto scores = [&](std::int64_t u) { return owner_ + layout_.scores + u * a.score_floats(); };
-  const auto weights = [&](std::int64_t u) { return owner_ + layout_.weights + u * a.score_floats(); };
+  float* from = owner_ + layout_.scores;
+  float* to = owner_ + layout_.weights;
+  const auto at = [&](float* tensor, std::int64_t u) { return tensor + u * a.score_floats(); };
   const auto views = [&](std::int64_t u) {
     float* q = qkv(layer, u / heads * seq_) + u % heads * config_.head_dim();
     return reference::HeadViews{0, q, q + d_, q + 2 * d_, q};
@@ -70,12 +73,16 @@ void StackPass::attend_unfused(const Team& team, std::int64_t layer) {
   const auto each = [&](auto&& step) {
     team.each(kernels_ ? pairs : 0, [&](int worker, std::int64_t u) { step(worker, u); });
   };
-  each([&](int worker, std::int64_t u) { a.score(worker, views(u), scores(u)); });
-  each([&](int, std::int64_t u) { a.scale(scores(u)); });
-  if (config_.causal) each([&](int, std::int64_t u) { a.mask_causal(views(u), scores(u)); });
-  if (call_.mask) each([&](int, std::int64_t u) { a.mask_keys(scores(u), mask(u)); });
-  each([&](int, std::int64_t u) { a.softmax(scores(u), weights(u)); });
-  each([&](int worker, std::int64_t u) { a.weigh(worker, weights(u), views(u), mask(u)); });
+  const auto pass = [&](auto&& step) {  // from one tensor to the other
+    each([&](int, std::int64_t u) { step(u, at(from, u), at(to, u)); });
+    std::swap(from, to);
+  };
+  each([&](int worker, std::int64_t u) { a.score(worker, views(u), at(from, u)); });
+  pass([&](std::int64_t, const float* s, float* t) { a.scale(s, t); });
+  if (config_.causal) pass([&](std::int64_t u, const float* s, float* t) { a.mask_causal(views(u), s, t); });
+  if (call_.mask) pass([&](std::int64_t u, const float* s, float* t) { a.mask_keys(mask(u), s, t); });
+  pass([&](std::int64_t, const float* s, float* t) { a.softmax(s, t); });
+  each([&](int worker, std::int64_t u) { a.weigh(worker, at(from, u), views(u), mask(u)); });
 }
 
 }  // namespace gnomon::cpu

@@ -143,13 +143,13 @@ void StackPass::feed_forward(const LayerProducts& p, const float* from, int work
     const VecKernels& vec = vec_kernels();
     switch (config_.activation) {
       case Activation::gelu_erf:
-        vec.gelu_erf(hidden, rows.count * f);
+        vec.gelu_erf(hidden, hidden, rows.count * f);
         break;
       case Activation::gelu_tanh:
-        vec.gelu_tanh(hidden, rows.count * f);
+        vec.gelu_tanh(hidden, hidden, rows.count * f);
         break;
       case Activation::relu:
-        vec.relu(hidden, rows.count * f);
+        vec.relu(hidden, hidden, rows.count * f);
         break;
     }
   }

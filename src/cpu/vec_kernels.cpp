@@ -94,18 +94,18 @@ void add(const float* a, std::int64_t lda, const float* b, std::int64_t ldb, flo
   }
 }
 
-void gelu_erf_all(float* x, std::int64_t n) {
-  map(x, x, n, [](VF v) { return gelu_erf(DF(), v); });
+void gelu_erf_all(const float* x, float* y, std::int64_t n) {
+  map(x, y, n, [](VF v) { return gelu_erf(DF(), v); });
 }
-void gelu_tanh_all(float* x, std::int64_t n) {
-  map(x, x, n, [](VF v) { return gelu_tanh(DF(), v); });
+void gelu_tanh_all(const float* x, float* y, std::int64_t n) {
+  map(x, y, n, [](VF v) { return gelu_tanh(DF(), v); });
 }
-void relu_all(float* x, std::int64_t n) {
+void relu_all(const float* x, float* y, std::int64_t n) {
   // x is the second operand of Max so that NaN stays NaN on x86.
-  map(x, x, n, [](VF v) { return hn::Max(hn::Zero(DF()), v); });
+  map(x, y, n, [](VF v) { return hn::Max(hn::Zero(DF()), v); });
 }
-void scale_all(float* x, std::int64_t n, float factor) {
-  map(x, x, n, [factor](VF v) { return hn::Mul(v, hn::Set(DF(), factor)); });
+void scale_all(const float* x, float* y, std::int64_t n, float factor) {
+  map(x, y, n, [factor](VF v) { return hn::Mul(v, hn::Set(DF(), factor)); });
 }
 
 void softmax(const float* x, std::int64_t ldx, float* y, std::int64_t ldy, std::int64_t rows, std::int64_t n) {
@@ -246,8 +246,8 @@ const VecKernels* table() {
       .gelu_erf = &gelu_erf_all,
       .gelu_tanh = &gelu_tanh_all,
       .relu = &relu_all,
-      .softmax = &softmax,
       .scale = &scale_all,
+      .softmax = &softmax,
       .from_f16 = &from_f16,
       .from_bf16 = &from_bf16,
       .to_f16 = &to_f16,

@@ -43,12 +43,13 @@ struct VecKernels {
                      const float* weight, const float* bias, float eps);
   void (*add)(const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float* y, std::int64_t ldy,
               std::int64_t rows, std::int64_t d);
-  void (*gelu_erf)(float* x, std::int64_t n);
-  void (*gelu_tanh)(float* x, std::int64_t n);
-  void (*relu)(float* x, std::int64_t n);
+  // y = f(x), element by element; y may be x.
+  void (*gelu_erf)(const float* x, float* y, std::int64_t n);
+  void (*gelu_tanh)(const float* x, float* y, std::int64_t n);
+  void (*relu)(const float* x, float* y, std::int64_t n);
+  void (*scale)(const float* x, float* y, std::int64_t n, float factor);
   // y = softmax(x) over each row; a row of only -inf gives zeros. y may be x.
   void (*softmax)(const float* x, std::int64_t ldx, float* y, std::int64_t ldy, std::int64_t rows, std::int64_t n);
-  void (*scale)(float* x, std::int64_t n, float factor);
 
   void (*from_f16)(const std::uint16_t* x, float* y, std::int64_t n);
   void (*from_bf16)(const std::uint16_t* x, float* y, std::int64_t n);

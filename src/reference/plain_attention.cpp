@@ -37,22 +37,21 @@ void PlainAttention::score(int worker, const HeadViews& head, float* scores) con
   scores_.run(worker, head.q + head.q0 * ld_qkv_, head.k, scores);
 }
 
-void PlainAttention::scale(float* scores) const {
-  cpu::vec_kernels().scale(scores, queries_ * seq_, 1.0f / std::sqrt(static_cast<float>(head_dim_)));
+void PlainAttention::scale(const float* scores, float* to) const {
+  cpu::vec_kernels().scale(scores, to, queries_ * seq_, 1.0f / std::sqrt(static_cast<float>(head_dim_)));
 }
 
-void PlainAttention::mask_causal(const HeadViews& head, float* scores) const {
-  for (std::int64_t q = 0; q < queries_; ++q) {
-    // masked_fill reads and writes every element, the visible ones too.
-    float* row = scores + q * seq_;
-    for (std::int64_t k = 0; k < seq_; ++k) row[k] = k <= head.q0 + q ? row[k] : kMinusInf;
+void PlainAttention::mask_causal(const HeadViews& head, const float* scores, float* to) const {
+  for (std::int64_t q = 0; q < queries_; ++q, scores += seq_, to += seq_) {
+    const std::int64_t visible = head.q0 + q + 1;
+    std::copy_n(scores, visible, to);
+    std::fill(to + visible, to + seq_, kMinusInf);
   }
 }
 
-void PlainAttention::mask_keys(float* scores, const KeyMask& mask) const {
-  for (std::int64_t q = 0; q < queries_; ++q) {
-    float* row = scores + q * seq_;
-    for (std::int64_t k = 0; k < seq_; ++k) row[k] = mask.at(k) ? row[k] : kMinusInf;
+void PlainAttention::mask_keys(const KeyMask& mask, const float* scores, float* to) const {
+  for (std::int64_t q = 0; q < queries_; ++q, scores += seq_, to += seq_) {
+    for (std::int64_t k = 0; k < seq_; ++k) to[k] = mask.at(k) ? scores[k] : kMinusInf;
   }
 }
 

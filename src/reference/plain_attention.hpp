@@ -30,13 +30,13 @@ class PlainAttention {
   PlainAttention(std::int64_t queries, std::int64_t seq, std::int64_t head_dim, std::int64_t ld_qkv,
                  std::int64_t ld_out, bool causal, int workers);
 
-  // Floats of one unit, in each of the two tensors.
+  // Floats of one unit, in each of the two tensors that the passes go back and forth between.
   std::int64_t score_floats() const { return queries_ * seq_; }
-  // The passes, in order. `scores` and `weights` are the unit's [queries, S] tensors.
+  // The passes, in order, each from one [queries, S] tensor of the unit to the other.
   void score(int worker, const HeadViews& head, float* scores) const;
-  void scale(float* scores) const;
-  void mask_causal(const HeadViews& head, float* scores) const;
-  void mask_keys(float* scores, const KeyMask& mask) const;
+  void scale(const float* scores, float* to) const;
+  void mask_causal(const HeadViews& head, const float* scores, float* to) const;
+  void mask_keys(const KeyMask& mask, const float* scores, float* to) const;
   void softmax(const float* scores, float* weights) const;
   // A weight of 0 must hide a value that is not finite (0 * NaN is NaN): such units go key by key.
   void weigh(int worker, const float* weights, const HeadViews& head, const KeyMask& mask) const;

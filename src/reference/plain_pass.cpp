@@ -1,6 +1,7 @@
 #include "reference/plain_pass.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "cpu/aligned_buffer.hpp"
 #include "cpu/row_io.hpp"
@@ -31,7 +32,7 @@ std::vector<cpu::Product> products(cpu::WeightPacks& packs, const LinearWeights&
 // The tensors of a pass, each a whole [rows, ...] tensor in memory.
 struct PlainPass::Buffers {
   // ..._heads: [B, H, S, head_dim]; all others [rows, ...].
-  float *input, *x, *y, *q, *k, *v, *q_heads, *k_heads, *v_heads, *attended, *hidden, *scores, *weights;
+  float *input, *x, *y, *q, *k, *v, *q_heads, *k_heads, *v_heads, *attended, *hidden, *activated, *scores, *weights;
 
   static Buffers place(float* scratch, const StackConfig& c, std::int64_t rows, std::int64_t score_floats,
                        std::int64_t* total) {
@@ -47,6 +48,7 @@ struct PlainPass::Buffers {
       *tensor = take(activation);
     }
     b.hidden = take(rows * c.d_ff);
+    b.activated = take(rows * c.d_ff);
     b.scores = take(score_floats);
     b.weights = take(score_floats);
     if (total) *total = used;
@@ -154,8 +156,8 @@ void PlainPass::layer(const Layer& layer, const Call& call, const Buffers& b, co
   norm(pre ? w.norm2 : w.norm1, b.k, ffn_input);
   if (!pre) residual = ffn_input;
   linear(layer.fc1, ffn_input, d, b.hidden, f);
-  activate(b.hidden);
-  linear(layer.fc2, b.hidden, f, b.q, d);
+  activate(b.hidden, b.activated);
+  linear(layer.fc2, b.activated, f, b.q, d);
   add(residual, b.q, pre ? y : b.attended);
   if (!pre) norm(w.norm2, b.attended, y);
 }
@@ -171,14 +173,21 @@ void PlainPass::attend_stored(const Call& call, const Buffers& b) {
   const PlainAttention& a = attention_.front();
   const std::int64_t units = batch_ * config_.n_heads;
   const cpu::ForkTeam team{cpu::ThreadPool::shared(), workers_};
-  const auto scores = [&](std::int64_t u) { return b.scores + u * a.score_floats(); };
-  const auto weights = [&](std::int64_t u) { return b.weights + u * a.score_floats(); };
-  team.each(units, [&](int worker, std::int64_t u) { a.score(worker, head(b, u, 0), scores(u)); });
-  team.each(units, [&](int, std::int64_t u) { a.scale(scores(u)); });
-  if (config_.causal) team.each(units, [&](int, std::int64_t u) { a.mask_causal(head(b, u, 0), scores(u)); });
-  if (call.mask) team.each(units, [&](int, std::int64_t u) { a.mask_keys(scores(u), key_mask(call, u)); });
-  team.each(units, [&](int, std::int64_t u) { a.softmax(scores(u), weights(u)); });
-  team.each(units, [&](int worker, std::int64_t u) { a.weigh(worker, weights(u), head(b, u, 0), key_mask(call, u)); });
+  const float* from = b.scores;
+  float* to = b.weights;
+  const auto pass = [&](auto&& step) {  // from one tensor to the other
+    team.each(units, [&](int, std::int64_t u) { step(u, from + u * a.score_floats(), to + u * a.score_floats()); });
+    from = std::exchange(to, to == b.scores ? b.weights : b.scores);
+  };
+  team.each(units,
+            [&](int worker, std::int64_t u) { a.score(worker, head(b, u, 0), b.scores + u * a.score_floats()); });
+  pass([&](std::int64_t, const float* s, float* t) { a.scale(s, t); });
+  if (config_.causal) pass([&](std::int64_t u, const float* s, float* t) { a.mask_causal(head(b, u, 0), s, t); });
+  if (call.mask) pass([&](std::int64_t u, const float* s, float* t) { a.mask_keys(key_mask(call, u), s, t); });
+  pass([&](std::int64_t, const float* s, float* t) { a.softmax(s, t); });
+  team.each(units, [&](int worker, std::int64_t u) {
+    a.weigh(worker, from + u * a.score_floats(), head(b, u, 0), key_mask(call, u));
+  });
 }
 
 void PlainPass::attend_blocked(const Call& call, const Buffers& b) {
@@ -188,15 +197,16 @@ void PlainPass::attend_blocked(const Call& call, const Buffers& b) {
     const std::int64_t unit = item / blocks, block = item % blocks;
     const bool whole = (block + 1) * query_block_ <= seq_;
     const PlainAttention& a = whole ? attention_.front() : attention_.back();
-    float* scores = b.scores + worker * query_block_ * seq_;
-    float* weights = b.weights + worker * query_block_ * seq_;
+    float* from = b.scores + worker * query_block_ * seq_;
+    float* to = b.weights + worker * query_block_ * seq_;
     const HeadViews views = head(b, unit, block * query_block_);
-    a.score(worker, views, scores);
-    a.scale(scores);
-    if (config_.causal) a.mask_causal(views, scores);
-    if (call.mask) a.mask_keys(scores, key_mask(call, unit));
-    a.softmax(scores, weights);
-    a.weigh(worker, weights, views, key_mask(call, unit));
+    a.score(worker, views, from);
+    a.scale(from, to);
+    std::swap(from, to);
+    if (config_.causal) a.mask_causal(views, from, to), std::swap(from, to);
+    if (call.mask) a.mask_keys(key_mask(call, unit), from, to), std::swap(from, to);
+    a.softmax(from, to);
+    a.weigh(worker, to, views, key_mask(call, unit));
   });
 }
 
@@ -256,18 +266,19 @@ void PlainPass::add(const float* a, const float* b, float* y) {
   });
 }
 
-void PlainPass::activate(float* x) {
+void PlainPass::activate(const float* x, float* y) {
   const cpu::VecKernels& vec = cpu::vec_kernels();
   each_row_block([&](int, std::int64_t first, std::int64_t rows) {
-    float* at = x + first * config_.d_ff;
+    const float* from = x + first * config_.d_ff;
+    float* to = y + first * config_.d_ff;
     const std::int64_t n = rows * config_.d_ff;
     switch (config_.activation) {
       case Activation::gelu_erf:
-        return vec.gelu_erf(at, n);
+        return vec.gelu_erf(from, to, n);
       case Activation::gelu_tanh:
-        return vec.gelu_tanh(at, n);
+        return vec.gelu_tanh(from, to, n);
       case Activation::relu:
-        return vec.relu(at, n);
+        return vec.relu(from, to, n);
     }
   });
 }

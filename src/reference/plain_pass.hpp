@@ -2,8 +2,9 @@
 // over memory. It is the baseline that plans are timed against, and the oracle that they are judged by.
 //
 // The defects it keeps on purpose are numbered in docs/architecture.md. Its passes are those of PyTorch eager: Q, K and
-// V are copied to [B, H, S, head_dim] for the batched products and attention's answer is copied back. Where it is
-// kinder: buffers are reused between operators, and scaling, masking and GELU work in place.
+// V are copied to [B, H, S, head_dim] for the batched products and attention's answer is copied back; scaling, masking,
+// softmax and GELU each read one tensor and write another. Where it is kinder: memory is reused between operators,
+// masked_fill is one pass instead of two, and an operator costs no dispatch.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,7 @@ class PlainPass {
   void linear(const std::vector<cpu::Product>& by_rows, const float* x, std::int64_t ldx, float* y, std::int64_t ldy);
   void norm(const NormWeights& norm, const float* x, float* y);
   void add(const float* a, const float* b, float* y);
-  void activate(float* x);
+  void activate(const float* x, float* y);
   template <class F>  // f(worker, first row, rows)
   void each_row_block(F&& f);
   HeadViews head(const Buffers& b, std::int64_t unit, std::int64_t q0) const;

@@ -24,14 +24,15 @@ TEST(PlainAttention, EachPassDoesItsPart) {
   float scores[6], weights[6];
   attention.score(0, head, scores);
   EXPECT_EQ(std::vector<float>(scores, scores + 6), (std::vector<float>{2, -2, 4, 3, -3, 6}));
-  attention.scale(scores);
-  EXPECT_EQ(scores[2], 4);
-  attention.mask_causal(head, scores);
+  attention.scale(scores, weights);
+  EXPECT_EQ(weights[2], 4);
+  attention.mask_causal(head, weights, scores);
   EXPECT_EQ(std::vector<float>(scores, scores + 6), (std::vector<float>{2, -2, -kInf, 3, -3, 6}));
   const std::uint8_t valid[] = {0, 9, 1, 9, 1, 9};
-  attention.mask_keys(scores, {valid, 2});
-  EXPECT_EQ(std::vector<float>(scores, scores + 6), (std::vector<float>{-kInf, -2, -kInf, -kInf, -3, 6}));
-  attention.softmax(scores, weights);
+  attention.mask_keys({valid, 2}, scores, weights);
+  EXPECT_EQ(std::vector<float>(weights, weights + 6), (std::vector<float>{-kInf, -2, -kInf, -kInf, -3, 6}));
+  attention.softmax(weights, scores);
+  std::swap_ranges(scores, scores + 6, weights);
   EXPECT_EQ(weights[1], 1.0f);
   EXPECT_NEAR(weights[4], std::exp(-9.0) / (1 + std::exp(-9.0)), 1e-9);
   attention.weigh(0, weights, head, {valid, 2});
@@ -43,7 +44,7 @@ TEST(PlainAttention, EachPassDoesItsPart) {
 TEST(PlainAttention, ScalesByTheRootOfTheHeadSize) {
   const PlainAttention attention(1, 1, 16, 16, 16, false, 1);
   float score = 8;
-  attention.scale(&score);
+  attention.scale(&score, &score);
   EXPECT_EQ(score, 2);
 }
 
