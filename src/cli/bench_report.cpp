@@ -46,8 +46,7 @@ std::vector<double> speedups(const BenchReport& report) {
 
 std::string overhead_cell(const RowResult& result) {
   if (!result.overhead) return "-";
-  const Interval& overhead = *result.overhead;
-  return fmt::format("{:.1f}±{:.1f}", overhead.median * 1e6, (overhead.high - overhead.low) / 2 * 1e6);
+  return fmt::format("{:.1f}", result.overhead->median * 1e6);
 }
 
 std::vector<std::string> cells(const BenchRow& row, const RowResult& result) {
@@ -81,7 +80,7 @@ std::string legend(const BenchReport& report) {
                     "of the contract's\n"
                     "limit; out: elements out of contract. scratch: beyond input, output and weights, and as share of "
                     "the activation.\n"
-                    "host us: what the engine adds to its plan, ± half of the 95 % interval. {:.0f} s of a budget of "
+                    "host us: a pass without its kernels: call, dispatch, barriers. {:.0f} s of a budget of "
                     "{:.0f} s.\n",
                     report.seconds, report.budget_seconds);
 }

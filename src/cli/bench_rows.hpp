@@ -33,7 +33,7 @@ struct RowResult {
   std::optional<Quartiles> plain;
   std::string no_plain;              // why the reference path was not timed
   Interval speedup;                  // over the reference path, pair by pair
-  std::optional<Interval> overhead;  // Engine::forward less Plan::run, seconds, pair by pair
+  std::optional<Quartiles> overhead;  // of a pass without its kernels, seconds
 
   double bare_flops = 0;  // per second, of the bare products; 0: not measured
   Verdict verdict;

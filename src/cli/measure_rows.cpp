@@ -15,10 +15,7 @@ namespace {
 constexpr std::uint64_t seed = 1;
 constexpr std::size_t fewest_pairs = 3, most_pairs = 31;
 constexpr double pair_coverage = 0.95;
-// Above this the few microseconds of the host are far below the noise of the pass, and of no interest.
-constexpr double longest_for_overhead = 20e-3;
-constexpr std::size_t overhead_pairs = 201;
-constexpr double overhead_seconds = 1.5;
+constexpr double overhead_seconds = 0.2;
 
 // The engine as a plan, so that one instrument measures the engine, its plan and the reference path alike.
 class EnginePlan : public Plan {
@@ -29,6 +26,17 @@ class EnginePlan : public Plan {
 
  private:
   Engine& engine_;
+};
+
+// A plan's pass less its kernels: call, dispatch to the workers, barriers.
+class WithoutKernels : public Plan {
+ public:
+  explicit WithoutKernels(Plan& plan) : plan_(plan) {}
+  void run(const Call& call) override { plan_.run_without_kernels(call); }
+  std::int64_t scratch_bytes() const override { return plan_.scratch_bytes(); }
+
+ private:
+  Plan& plan_;
 };
 
 struct Pairs {
@@ -117,10 +125,10 @@ void time_row(Meter& meter, Plan& forward, Plan* plain, double seconds, RowResul
   result.samples = static_cast<int>(pairs.first.size());
 }
 
-void time_overhead(Meter& meter, Plan& forward, Plan& bound, RowResult& result) {
-  if (result.plan.median > longest_for_overhead) return;
-  const Pairs pairs = interleave(meter, forward, bound, overhead_pairs, overhead_seconds);
-  result.overhead = paired(pairs, std::minus<>());
+void time_overhead(Meter& meter, Plan& bound, const Call& call, RowResult& result) {
+  if (!bound.run_without_kernels(call)) return;
+  WithoutKernels dispatch(bound);
+  result.overhead = quartiles(samples_alone(meter, dispatch, overhead_seconds));
 }
 
 }  // namespace
@@ -168,7 +176,7 @@ RowResult measure_row(const BenchRow& row, EngineOptions options, const RowBudge
   const double bare_before = bare();
   const auto plain = plain_path(*backend, row, result);
   time_row(meter, forward, plain.get(), budget.pairs, result);
-  time_overhead(meter, forward, *bound, result);
+  time_overhead(meter, *bound, workload.call(), result);
   result.bare_flops = std::max(bare_before, bare());
 
   const Verdict after = bench->check(forward);

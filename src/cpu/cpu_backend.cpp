@@ -52,6 +52,11 @@ class CpuBackend final : public Backend {
     return cpu::refuses(problem, constraints, candidate);
   }
 
+  std::optional<Refusal> unlike_whole(const Problem& part, const Problem& whole,
+                                      const Candidate& candidate) const override {
+    return cpu::unlike_whole(part, whole, parse_choices(candidate));
+  }
+
   std::unique_ptr<Plan> prepare(const Problem& problem, const Candidate& candidate) override {
     const Choices choices = parse_choices(candidate);
     if (choices.path == Path::plain) return std::make_unique<PlainPlan>(problem, choices, weights_, packs_, arena_);

@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/memory.hpp"
+#include "cpu/bare_products.hpp"
 #include "cpu/cpu_info.hpp"
 #include "cpu/stack_plan.hpp"
 #include "cpu/thread_pool.hpp"
@@ -46,18 +47,25 @@ std::vector<std::string> chunk_sizes(const Problem& problem) {
   return sizes;
 }
 
+// A team shares a slice, so its slices are larger than those of single workers: about 512 rows for each of them.
+std::string team_slices(const Problem& problem, int threads) {
+  std::int64_t n = 1;
+  while (2 * n * problem.seq <= 512 * threads) n *= 2;
+  return n >= problem.batch ? "all" : std::to_string(n);
+}
+
 Group path_group(const Problem& problem, int threads) {
   Group group{.name = "path", .alternatives = {}, .reopened_by = {}};
+  const std::string team = team_slices(problem, threads);
   for (const char* partition : {"sequence", "row", "head"}) {
     if (problem.batch == 1 && std::string_view(partition) == "sequence" && threads > 1)
       continue;  // as "row" on one thread
     std::vector<Choice> choices = {{"partition", partition}, {"graph", "on"}, {"threads", std::to_string(threads)}};
-    // A team shares a slice, so its slices are larger than those of single workers.
-    if (std::string_view(partition) != "sequence") choices.push_back({"slices", "all"});
+    if (std::string_view(partition) != "sequence") choices.push_back({"slices", team});
     group.alternatives.push_back(std::move(choices));
   }
   group.alternatives.push_back(
-      {{"partition", "row"}, {"graph", "off"}, {"threads", std::to_string(threads)}, {"slices", "all"}});
+      {{"partition", "row"}, {"graph", "off"}, {"threads", std::to_string(threads)}, {"slices", team}});
   for (int fewer = threads / 2; fewer >= 1; fewer /= 2)
     group.alternatives.push_back({{"threads", std::to_string(fewer)}});
   return group;
@@ -130,8 +138,7 @@ Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& fo
   return to_candidate(choices).with(changes).with(forced);
 }
 
-// Products at 60 GFLOP/s a core and 12 passes over the scores and 40 over the activation at 10 GB/s: between an old
-// AVX2 core and a new AVX-512 one.
+// Products at half their measured peak, and 12 passes over the scores and 40 over the activation at 20 GB/s.
 double plain_seconds(const Problem& problem, int threads) {
   const StackConfig& c = problem.config;
   Problem full = problem;
@@ -140,7 +147,7 @@ double plain_seconds(const Problem& problem, int threads) {
   const double scores = static_cast<double>(problem.batch * c.n_heads) * static_cast<double>(problem.seq) *
                         static_cast<double>(problem.seq);
   const double bytes = layers * sizeof(float) * (12 * scores + 40 * static_cast<double>(problem.elements()));
-  return flops(full) / (60e9 * threads) + bytes / 10e9;
+  return flops(full) / (0.5 * product_peak(threads)) + bytes / 20e9;
 }
 
 std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, int threads) {
@@ -189,6 +196,16 @@ std::optional<Refusal> refuses(const Problem& problem, const Constraints& constr
                                format_bytes(static_cast<double>(available.bytes)), available.source)};
   }
   return {};
+}
+
+std::optional<Refusal> unlike_whole(const Problem& part, const Problem& whole, const Choices& c) {
+  if (c.path == Path::plain || part.batch == whole.batch) return {};
+  const std::int64_t sequences = c.slices == 0 ? whole.batch : c.slices;
+  const std::int64_t at_once = sequences * (c.partition == Partition::sequence ? c.threads : 1);
+  if (at_once <= part.batch) return {};
+  return Refusal{
+      fmt::format("its slices take {} sequences at once: {} sequences, all there is time for, do not show them",
+                  at_once, part.batch)};
 }
 
 int complexity(const Choices& c) {

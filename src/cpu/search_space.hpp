@@ -17,6 +17,8 @@ Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& fo
 double plain_seconds(const Problem& problem, int threads);
 std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, int threads);
 std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints, const Candidate& candidate);
+// On a part of the batch, slices larger than the part, or too few for the workers, are other slices than on the whole.
+std::optional<Refusal> unlike_whole(const Problem& part, const Problem& whole, const Choices& choices);
 int complexity(const Choices& choices);
 
 }  // namespace gnomon::cpu

@@ -62,6 +62,12 @@ class Backend {
   virtual std::vector<Group> groups(const Problem& problem, const Candidate& incumbent) const = 0;
   virtual std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints,
                                          const Candidate& candidate) const = 0;
+  // A refusal when timing `candidate` on `part` does not tell how it would run on `whole`, of which it is a prefix.
+  virtual std::optional<Refusal> unlike_whole(const Problem& part, const Problem& whole,
+                                              const Candidate& candidate) const {
+    static_cast<void>(part), static_cast<void>(whole), static_cast<void>(candidate);
+    return {};
+  }
   // Binds. Throws Error(environment) or std::bad_alloc when memory or a library fails: the planner records a refusal.
   virtual std::unique_ptr<Plan> prepare(const Problem& problem, const Candidate& candidate) = 0;
   // A bench on `call`; computes the reference answer. The call's tensors are only read.

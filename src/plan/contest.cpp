@@ -103,7 +103,9 @@ Entry Contest::enroll(const Candidate& candidate, const std::string& group, bool
   CandidateReport& its = report(contender);
   its.outcome = Outcome::untimed;
   its.reason.clear();
-  if (const auto refusal = backend_.refuses(whole_, options_.constraints, candidate)) {
+  auto refusal = backend_.refuses(whole_, options_.constraints, candidate);
+  if (!refusal && !(timed_ == whole_)) refusal = backend_.unlike_whole(timed_, whole_, candidate);
+  if (refusal) {
     its.outcome = Outcome::refused;
     its.reason = refusal->reason;
     return Entry::out;

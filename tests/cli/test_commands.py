@@ -126,8 +126,8 @@ def test_bench_reports_the_same_in_all_forms(gnomon, tmp_path):
         assert row["not_run"] is None and row["out_of_contract"] == 0 and row["worst"] <= 1
         assert row["seconds"]["low"] <= row["seconds"]["median"] <= row["seconds"]["high"]
         assert row["speedup"]["low"] <= row["speedup"]["median"] and row["bare_flops_per_second"] > 0
-        # On a busy machine even these may take more than the 20 ms above which the overhead is not asked for.
-        assert row["overhead_seconds"]["coverage"] > 0.9 if row["overhead_seconds"] else row["seconds"]["median"] > 0.02
+        overhead = row["overhead_seconds"]
+        assert 0 < overhead["median"] < row["seconds"]["high"] if overhead else "path=plain" in row["plan"]
     lines = list(csv.DictReader(io.StringIO((tmp_path / "r.csv").read_text())))
     assert [line["problem"] for line in lines] == [row["problem"] for row in report["rows"]]
     assert float(lines[0]["seconds.median"]) == report["rows"][0]["seconds"]["median"]
