@@ -214,23 +214,23 @@ TEST_F(SearchSpaceTest, SlicesBoundTheScratch) {
   EXPECT_GT(cpu::make_stack_layout(problem, {.threads = 2, .slices = 0}).total_floats, 4 * activation);
 }
 
-TEST(SearchSpace, APartDoesNotShowSlicesItCannotHold) {
+TEST_F(SearchSpaceTest, APartDoesNotShowSlicesItCannotHold) {
   const Problem whole = parse_problem("b64 s10 d16 h2 l1"), part = parse_problem("b8 s10 d16 h2 l1");
-  Choices c = estimate_choices(whole, 2);
-  c.partition = Partition::sequence;
+  cpu::Choices c = cpu::estimate_choices(whole, 2);
+  c.partition = cpu::Partition::sequence;
   c.threads = 2;
   c.slices = 4;
-  EXPECT_FALSE(unlike_whole(part, whole, c)) << "two workers with four sequences each";
+  EXPECT_FALSE(cpu::unlike_whole(part, whole, c)) << "two workers with four sequences each";
   c.slices = 8;
-  ASSERT_TRUE(unlike_whole(part, whole, c));
-  EXPECT_NE(unlike_whole(part, whole, c)->reason.find("take 16 sequences at once: 8 sequences"), std::string::npos)
-      << unlike_whole(part, whole, c)->reason;
-  c.partition = Partition::row;  // both workers on one slice
-  EXPECT_FALSE(unlike_whole(part, whole, c));
+  ASSERT_TRUE(cpu::unlike_whole(part, whole, c));
+  EXPECT_NE(cpu::unlike_whole(part, whole, c)->reason.find("take 16 sequences at once: 8 sequences"), std::string::npos)
+      << cpu::unlike_whole(part, whole, c)->reason;
+  c.partition = cpu::Partition::row;  // both workers on one slice
+  EXPECT_FALSE(cpu::unlike_whole(part, whole, c));
   c.slices = 0;
-  EXPECT_TRUE(unlike_whole(part, whole, c)) << "all of 64";
-  EXPECT_FALSE(unlike_whole(whole, whole, c));
-  EXPECT_FALSE(unlike_whole(part, whole, plain_choices(2)));
+  EXPECT_TRUE(cpu::unlike_whole(part, whole, c)) << "all of 64";
+  EXPECT_FALSE(cpu::unlike_whole(whole, whole, c));
+  EXPECT_FALSE(cpu::unlike_whole(part, whole, cpu::plain_choices(2)));
 }
 
 }  // namespace
