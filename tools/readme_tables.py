@@ -4,7 +4,7 @@
     <!-- begin: MACHINE/TABLE -->
     <!-- end: MACHINE/TABLE -->
 
-stands for the file bench/results/MACHINE/TABLE.json; TABLE is one of those below. With --check nothing is written, and
+stands for the file bench/results/MACHINE/TABLE.json (explain: .txt); TABLE is one of those below. With --check nothing is written, and
 a README that differs from what would be written is an error. A table that no file supports is an error too.
 """
 
@@ -20,6 +20,9 @@ BLOCK = re.compile(
     r"(?P<begin><!-- begin: (?P<name>(?P<machine>\S+)/(?P<table>\S+)) -->\n).*?(?P<end><!-- end: (?P=name) -->)", re.S
 )
 MARKER = re.compile(r"<!-- (?:begin|end): .*?-->")
+
+
+EXPLAIN_LINES, EXPLAIN_COLUMNS = 24, 180
 
 
 class TableError(ValueError):
@@ -184,7 +187,16 @@ def bench_table(folder: Path) -> str:
     )
 
 
-TABLES = {"peers": peers_table, "bench": bench_table}
+def explain_table(folder: Path) -> str:
+    """The beginning of what `gnomon explain` printed, from explain.txt, as wide as a page shows."""
+    path = folder / "explain.txt"
+    if not path.exists():
+        raise TableError(f"no {path}: keep there what `gnomon explain` prints")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return "```\n" + "".join(f"{line[:EXPLAIN_COLUMNS].rstrip()}\n" for line in lines[:EXPLAIN_LINES]) + "```\n"
+
+
+TABLES = {"peers": peers_table, "bench": bench_table, "explain": explain_table}
 
 
 def load(path: Path) -> dict:
