@@ -110,7 +110,9 @@ dnnl_engine_t dnnl_cpu_engine() {
 std::shared_ptr<const WeightPacks::Pack> WeightPacks::get(const std::vector<const LinearWeights*>& parts, bool bf16,
                                                           const dnnl_memory_desc_t& desc) {
   std::string key = bf16 ? "bf16" : "f32";
-  for (const LinearWeights* part : parts) key += fmt::format("|{}", static_cast<const void*>(part->weight.data()));
+  for (const LinearWeights* part : parts)
+    key += fmt::format("|{},{}", static_cast<const void*>(part->weight.data()),
+                       static_cast<const void*>(part->bias.data()));
   std::lock_guard lock(lock_);
   for (auto [at, end] = packs_.equal_range(key); at != end; ++at) {
     if (dnnl_memory_desc_equal(&at->second->desc, &desc)) return at->second;

@@ -15,14 +15,17 @@ constexpr std::int64_t kLine = 16;  // floats of a cache line
 std::int64_t lines(std::int64_t floats) { return (floats + kLine - 1) / kLine * kLine; }
 std::int64_t ceil_div(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 
-// A product for every number of rows that a worker's share can have.
+// A product for each number of rows that a worker's share can have, without the bias: that is there before.
 std::vector<cpu::Product> products(cpu::WeightPacks& packs, const LinearWeights& weights, std::int64_t rows,
                                    std::int64_t rows_per_block, int workers) {
+  LinearWeights bare = weights;
+  bare.bias = {};
   std::vector<cpu::Product> result;
   for (const std::int64_t m : {std::min(rows, rows_per_block), rows % rows_per_block}) {
     if (m == 0 || (!result.empty() && result.front().spec().rows == m)) continue;
-    const cpu::ProductSpec spec{.rows = m, .ldx = weights.in, .ldy = weights.out, .packed = false};
-    result.emplace_back(packs, std::vector<const LinearWeights*>{&weights}, spec, workers);
+    const cpu::ProductSpec spec{
+        .rows = m, .ldx = weights.in, .ldy = weights.out, .packed = false, .accumulate = !weights.bias.empty()};
+    result.emplace_back(packs, std::vector<const LinearWeights*>{&bare}, spec, workers);
   }
   return result;
 }
@@ -85,7 +88,7 @@ PlainPass::PlainPass(const Weights& weights, cpu::WeightPacks& packs, std::int64
       scratch_floats_(scratch_floats(config_, batch, seq, query_block_, workers)) {
   for (const LayerWeights& w : weights.layers()) {
     const auto bind = [&](const LinearWeights& linear) {
-      return products(packs, linear, rows_, rows_per_block_, workers);
+      return Linear{linear.bias, products(packs, linear, rows_, rows_per_block_, workers)};
     };
     layers_.push_back({&w, bind(w.q_proj), bind(w.k_proj), bind(w.v_proj), bind(w.out_proj), bind(w.fc1), bind(w.fc2)});
   }
@@ -220,10 +223,15 @@ KeyMask PlainPass::key_mask(const Call& call, std::int64_t unit) const {
   return {call.mask->data + unit / config_.n_heads * call.mask->strides[0], call.mask->strides[1]};
 }
 
-void PlainPass::linear(const std::vector<cpu::Product>& by_rows, const float* x, std::int64_t ldx, float* y,
-                       std::int64_t ldy) {
+void PlainPass::linear(const Linear& linear, const float* x, std::int64_t ldx, float* y, std::int64_t ldy) {
+  if (!linear.bias.empty()) {
+    each_row_block([&](int, std::int64_t first, std::int64_t rows) {
+      for (std::int64_t r = first; r < first + rows; ++r) std::ranges::copy(linear.bias, y + r * ldy);
+    });
+  }
   each_row_block([&](int worker, std::int64_t first, std::int64_t rows) {
-    const cpu::Product& product = by_rows.front().spec().rows == rows ? by_rows.front() : by_rows.back();
+    const cpu::Product& whole = linear.by_rows.front();
+    const cpu::Product& product = whole.spec().rows == rows ? whole : linear.by_rows.back();
     product.run(worker, x + first * ldx, y + first * ldy);
   });
 }

@@ -1,14 +1,16 @@
 // The reference: the plain forward pass, operator by operator over library products in fp32, each a pass of its own
 // over memory. It is the baseline that plans are timed against, and the oracle that they are judged by.
 //
-// The defects it keeps on purpose are numbered in docs/architecture.md. Its passes are those of PyTorch eager: Q, K and
-// V are copied to [B, H, S, head_dim] for the batched products and attention's answer is copied back; scaling, masking,
-// softmax and GELU each read one tensor and write another. Where it is kinder: memory is reused between operators,
-// masked_fill is one pass instead of two, and an operator costs no dispatch.
+// The defects it keeps on purpose are numbered in docs/architecture.md. Its passes are those of PyTorch eager: a linear
+// layer first fills its output with the bias (addmm copies it there) and adds the product to it; Q, K and V are copied
+// to [B, H, S, head_dim] for the batched products and attention's answer is copied back; scaling, masking, softmax and
+// GELU each read one tensor and write another. Where it is kinder: memory is reused between operators, masked_fill is
+// one pass instead of two, and an operator costs no dispatch.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/tensor.hpp"
@@ -35,9 +37,13 @@ class PlainPass {
 
  private:
   struct Buffers;
+  struct Linear {
+    std::span<const float> bias;
+    std::vector<cpu::Product> by_rows;  // one for each number of rows that a worker's share can have
+  };
   struct Layer {
     const LayerWeights* weights;
-    std::vector<cpu::Product> q, k, v, out, fc1, fc2;  // one for each distinct number of rows
+    Linear q, k, v, out, fc1, fc2;
   };
 
   void layer(const Layer& layer, const Call& call, const Buffers& b, const float* x, float* y);
@@ -46,7 +52,7 @@ class PlainPass {
   void attend_blocked(const Call& call, const Buffers& b);
   void split_heads(const float* from, float* to);
   void merge_heads(const float* from, float* to);
-  void linear(const std::vector<cpu::Product>& by_rows, const float* x, std::int64_t ldx, float* y, std::int64_t ldy);
+  void linear(const Linear& linear, const float* x, std::int64_t ldx, float* y, std::int64_t ldy);
   void norm(const NormWeights& norm, const float* x, float* y);
   void add(const float* a, const float* b, float* y);
   void activate(const float* x, float* y);
