@@ -1,5 +1,6 @@
 #include "plan/calibration.hpp"
 
+#include <algorithm>
 #include <bit>
 
 namespace gnomon {
@@ -40,6 +41,13 @@ bool shrink(Problem& part) {
 Problem part_within(const Backend& backend, const Problem& problem, double seconds) {
   Problem part = problem;
   while (backend.estimate_plain_seconds(part) > seconds && shrink(part)) {
+  }
+  return part;
+}
+
+Problem part_showing(const Backend& backend, const Problem& whole, Problem part, const Candidate& candidate) {
+  while (part.batch < whole.batch && backend.unlike_whole(part, whole, candidate)) {
+    part.batch = std::min(2 * part.batch, whole.batch);
   }
   return part;
 }

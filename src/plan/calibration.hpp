@@ -13,6 +13,9 @@ Call prefix_of(const Call& call, std::int64_t batch, std::int64_t seq);
 // when causal (rows depend on earlier rows only), one sequence's first tokens.
 Problem part_within(const Backend& backend, const Problem& problem, double seconds);
 
+// `part`, or the smallest one with more of `whole`'s sequences that tells how `candidate` runs on the whole.
+Problem part_showing(const Backend& backend, const Problem& whole, Problem part, const Candidate& candidate);
+
 // The next smaller prefix, for when memory fails; false when there is none.
 bool shrink(Problem& part);
 

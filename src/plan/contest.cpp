@@ -96,6 +96,16 @@ bool Contest::judge(Contender& contender, const char* when) {
   return true;
 }
 
+bool Contest::shows(const Candidate& candidate, const std::string& group) {
+  if (timed_ == whole_) return true;
+  const auto refusal = backend_.unlike_whole(timed_, whole_, candidate);
+  if (!refusal) return true;
+  CandidateReport& its = reports[report_on(candidate, group)];
+  its.outcome = Outcome::refused;
+  its.reason = refusal->reason;
+  return false;
+}
+
 Entry Contest::enroll(const Candidate& candidate, const std::string& group, bool timed, bool retry,
                       Contender& contender) {
   const bool known = std::ranges::find(reports, candidate, &CandidateReport::candidate) != reports.end();
@@ -103,9 +113,7 @@ Entry Contest::enroll(const Candidate& candidate, const std::string& group, bool
   CandidateReport& its = report(contender);
   its.outcome = Outcome::untimed;
   its.reason.clear();
-  auto refusal = backend_.refuses(whole_, options_.constraints, candidate);
-  if (!refusal && !(timed_ == whole_)) refusal = backend_.unlike_whole(timed_, whole_, candidate);
-  if (refusal) {
+  if (const auto refusal = backend_.refuses(whole_, options_.constraints, candidate)) {
     its.outcome = Outcome::refused;
     its.reason = refusal->reason;
     return Entry::out;

@@ -38,8 +38,9 @@ PlanResult Planner::plan(const Problem& problem, const Call& call, const Planner
 
   const double started = clock_.now();
   const Trim trim{backend_};
-  const Bench bench =
-      open_bench(backend_, call, part_within(backend_, problem, options.budget_seconds / kPlainPassesPerBudget));
+  const Problem affordable = part_within(backend_, problem, options.budget_seconds / kPlainPassesPerBudget);
+  const Candidate estimate = backend_.estimate(problem, options.constraints);
+  const Bench bench = open_bench(backend_, call, part_showing(backend_, problem, affordable, estimate));
   Conclusion conclusion(backend_, clock_, problem, call, bench, clock_.now() - started,
                         started + options.budget_seconds, options.budget_seconds);
   Contest contest(backend_, clock_, *bench.workbench, problem, bench.problem, options, started,

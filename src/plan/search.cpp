@@ -144,6 +144,10 @@ void Search::put_off(const std::string& group, const std::vector<Candidate>& can
 std::vector<Contender> Search::enroll_heat(std::deque<Candidate>& pending, const std::string& group) {
   std::vector<Contender> heat;
   while (!pending.empty() && heat.size() < kHeat && !contest_.over(incumbent_)) {
+    if (!contest_.shows(pending.front(), group)) {
+      pending.pop_front();
+      continue;
+    }
     Contender contender;
     const Entry entry = contest_.enroll(pending.front(), group, true, !heat.empty(), contender);
     if (entry == Entry::no_memory && !heat.empty()) break;  // others may fill the memory: again in a heat of its own

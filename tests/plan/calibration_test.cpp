@@ -66,6 +66,25 @@ TEST(Calibration, ALargeProblemIsTimedOnAPartAndCheckedWhole) {
   EXPECT_EQ(world.output.back(), 2 * world.input.back() + 1);
 }
 
+TEST(Calibration, AChallengerThatThePartCannotShowIsRefused) {
+  World world = large();
+  world.candidates(
+      {{"fast", {.seconds = 0.1, .sequences_to_show = 32}}, {"middle", {.seconds = 0.2}}, {"plain", {.seconds = 1}}});
+  world.options.budget_seconds = 10;
+  const PlanResult result = world.plan();
+  EXPECT_EQ(parse_problem(result.record.calibrated_on).batch, 16);
+  EXPECT_EQ(result.record.winner.get("path"), "middle");
+  EXPECT_EQ(fake::report_on(result.record, "fast").outcome, Outcome::refused);
+  EXPECT_EQ(fake::report_on(result.record, "fast").reason, "needs 32 sequences");
+}
+
+TEST(Calibration, ThePartHoldsWhatTheEstimateNeeds) {
+  World world = large();
+  world.candidates({{"plain", {.seconds = 1, .sequences_to_show = 24}}});  // here the estimate is plain
+  world.options.budget_seconds = 10;
+  EXPECT_EQ(parse_problem(world.plan().record.calibrated_on).batch, 32);
+}
+
 TEST(Calibration, WithoutTimeForTheWholeTheRecordSaysSo) {
   World world = large();
   world.options.budget_seconds = 2;

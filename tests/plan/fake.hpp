@@ -55,6 +55,7 @@ struct Behaviour {
   std::string refusal;
   int complexity = 0;
   bool wrong_on_whole = false;
+  std::int64_t sequences_to_show = 1;  // a smaller part does not tell how it runs on the whole
 };
 
 // The "stack": y = 2x + 1, element by element.
@@ -102,6 +103,10 @@ class FakeBackend final : public Backend {
   std::optional<Refusal> refuses(const Problem&, const Constraints&, const Candidate& candidate) const override {
     const Behaviour its = behaviour(candidate);
     return its.refusal.empty() ? std::nullopt : std::optional(Refusal{its.refusal});
+  }
+  std::optional<Refusal> unlike_whole(const Problem& part, const Problem&, const Candidate& candidate) const override {
+    const std::int64_t needs = behaviour(candidate).sequences_to_show;
+    return part.batch < needs ? std::optional(Refusal{fmt::format("needs {} sequences", needs)}) : std::nullopt;
   }
   std::unique_ptr<Plan> prepare(const Problem& part, const Candidate& candidate) override {
     const Behaviour its = behaviour(candidate);
