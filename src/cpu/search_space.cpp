@@ -72,7 +72,7 @@ Group path_group(const Problem& problem, int threads) {
 }
 
 Group operator_group(const Problem& problem) {
-  Group group{.name = "operators", .alternatives = {}, .reopened_by = {}};
+  Group group{.name = "operators", .alternatives = {}, .reopened_by = {"slices"}};
   for (const char* name : {"gemm_gelu", "fused_qkv", "fused_norm"}) group.alternatives.push_back({{name, "off"}});
   if (problem.mask) group.alternatives.push_back({{"mask_elision", "off"}});
   if (problem.config.causal) group.alternatives.push_back({{"causal_skip", "off"}});
@@ -161,14 +161,14 @@ std::vector<Group> search_groups(const Problem& problem, const Choices& incumben
       alternative = whole.with(alternative).choices();
     groups.front().alternatives.push_back(whole.choices());
   }
-  groups.push_back({.name = "slices",
-                    .alternatives = one_each("slices", slice_sizes(problem)),
-                    .reopened_by = {"chunk", "operators"}});
-  groups.push_back(
-      {.name = "chunk", .alternatives = one_each("chunk", chunk_sizes(problem)), .reopened_by = {"operators"}});
+  // What changes most comes first, so that a short budget has settled it: fusions and precision are worth more than the
+  // size of a slice, once that is near the cache's.
   groups.push_back(operator_group(problem));
   groups.push_back(
       {.name = "precision", .alternatives = one_each("precision", {"bf16_qk", "bf16"}), .reopened_by = {}});
+  groups.push_back(
+      {.name = "slices", .alternatives = one_each("slices", slice_sizes(problem)), .reopened_by = {"chunk"}});
+  groups.push_back({.name = "chunk", .alternatives = one_each("chunk", chunk_sizes(problem)), .reopened_by = {}});
   return groups;
 }
 
