@@ -1,6 +1,7 @@
 #include "cpu/arena.hpp"
 
 #include <cstring>
+#include <new>
 
 namespace gnomon::cpu {
 
@@ -29,7 +30,10 @@ void Arena::trim() {
   // A little slack is kept: taking memory anew costs a page fault for each 4 KiB.
   if (buffer_.size() <= needed + needed / 8 + (std::size_t{1} << 20)) return;
   buffer_ = AlignedBuffer();
-  at_least(needed);
+  try {
+    at_least(needed);
+  } catch (const std::bad_alloc&) {  // somebody was faster; the next pass takes it, or fails with its own numbers
+  }
 }
 
 void Arena::poison() {

@@ -36,7 +36,7 @@ class Arena {
     char* data_;
   };
 
-  void trim();    // gives back what no claim needs
+  void trim();    // gives back what no claim needs; never throws
   void poison();  // fills it with NaN: what a pass reads, it must have written
   std::size_t size() const;
 

@@ -1,6 +1,7 @@
 #include "cpu/arena.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <cstring>
@@ -66,6 +67,24 @@ TEST(Arena, TrimKeepsWhatALiveClaimNeeds) {
   arena.trim();
   EXPECT_LE(arena.size(), 2 * kMiB) << "only a little slack without claims";
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need memory of their own
+TEST(Arena, ATrimThatGetsNoMemoryLeavesItToTheNextPass) {
+  Arena arena;  // of sizes that malloc always maps anew
+  const Arena::Claim small(arena, 40 * kMiB);
+  { const Arena::Claim large(arena, 128 * kMiB); }
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit nothing{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &nothing), 0);
+  arena.trim();
+  const std::size_t size = arena.size();
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(size, 0u) << "the limit did not bind";
+  const Arena::Use use(arena, small);
+  std::memset(use.data(), 0, kMiB);
+}
+#endif
 
 TEST(Arena, AClaimThatFailsLeavesTheOthersTheirMemory) {
   Arena arena;
