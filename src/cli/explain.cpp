@@ -26,7 +26,8 @@ Weights weights_for(const Arguments& arguments, const Problem& problem) {
 }
 
 PlanRecord record_of(Engine& engine, const Problem& problem, const Arguments& arguments) {
-  if (std::optional<PlanRecord> known = engine.explain(problem)) return *known;
+  const std::optional<PlanRecord> known = engine.explain(problem);
+  if (known && (arguments.stored || known->effort >= engine.options().effort)) return *known;
   if (arguments.stored) {
     throw_caller("no plan is stored for `{}` on this machine; leave --stored away to plan it now", to_string(problem));
   }
@@ -52,8 +53,8 @@ void run(const Arguments& arguments, const Session& session) {
 }  // namespace
 
 void add_explain(CLI::App& app, Session& session) {
-  CLI::App* command =
-      app.add_subcommand("explain", "Show why a problem's plan is what it is; plan it if it is unknown");
+  CLI::App* command = app.add_subcommand(
+      "explain", "Show why a problem's plan is what it is; plan it if it is unknown, or was planned with less effort");
   auto arguments = std::make_shared<Arguments>(*command);
   command->add_option("PROBLEM", arguments->words, "The problem, as \"b64 s100 d128\"")->required();
   command->add_option("--weights", arguments->weights, "Plan with these weights (safetensors) instead of random ones");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/log.hpp"
@@ -102,9 +103,8 @@ PlanStore::Records PlanStore::read(bool& broken) const {
 void PlanStore::refresh() {
   if (file_.empty()) return;
   const store_io::Stamp stamp = store_io::stamp_of(file_);
+  if (!std::exchange(looked_, true) && !stamp.exists) note_other_environments();
   if (stamp == stamp_) return;
-  if (!looked_ && !stamp.exists) note_other_environments();
-  looked_ = true;
   stamp_ = stamp;
   bool broken = false;
   records_ = read(broken);
