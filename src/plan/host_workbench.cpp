@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/half.hpp"
+#include "core/memory.hpp"
 
 namespace gnomon {
 namespace {
@@ -88,6 +89,15 @@ void copy(const TensorView& to, const ConstTensorView& from) {
   });
 }
 
+// Linux grants memory that it does not have, and kills whoever touches it.
+void require_memory(double bytes) {
+  const AvailableMemory available = available_memory();
+  if (bytes > static_cast<double>(available.bytes)) {
+    throw_environment("the reference answer and the scratch output need {}, {} are available ({})", format_bytes(bytes),
+                      format_bytes(static_cast<double>(available.bytes)), available.source);
+  }
+}
+
 }  // namespace
 
 void HostWorkbench::Free::operator()(std::byte* memory) const { std::free(memory); }
@@ -101,6 +111,8 @@ HostWorkbench::Memory HostWorkbench::allocate(std::size_t bytes) {
 HostWorkbench::HostWorkbench(const Problem& problem, const Call& call,
                              const std::function<void(const Call&)>& reference)
     : problem_(problem), input_(call.input), call_(call) {
+  require_memory(static_cast<double>(call.input.elements()) *
+                 static_cast<double>(sizeof(float) + size_of(call.output.dtype)));
   reference_ = allocate(static_cast<std::size_t>(call.input.elements()) * sizeof(float));
   lay_out_scratch(call);
   Call asked = call;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "core/error.hpp"
 #include "core/half.hpp"
 
 namespace gnomon {
@@ -70,6 +71,18 @@ struct Tensors {
 struct Layout {
   std::array<std::int64_t, 3> shape, strides;
 };
+
+TEST(HostWorkbench, WhatDoesNotFitIsRefusedWithNumbersBeforeItIsTouched) {
+  Tensors tensors(DType::f32, {1, 1, 8}, {0, 0, 1}, false);
+  tensors.call.input.shape = tensors.call.output.shape = {std::int64_t{1} << 40, 1, 8};
+  try {
+    const HostWorkbench bench(tensors.problem, tensors.call, halve);
+    FAIL() << "64 TiB were to be had";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::environment);
+    EXPECT_NE(std::string(error.what()).find("need 64.0 TiB"), std::string::npos) << error.what();
+  }
+}
 
 TEST(HostWorkbench, EveryDTypeLayoutAndPlaceIsJudgedWithoutTouchingTheCallersMemory) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
