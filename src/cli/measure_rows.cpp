@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "cli/engine_plan.hpp"
 #include "cli/workload.hpp"
 #include "core/error.hpp"
 #include "cpu/bare_products.hpp"
@@ -16,17 +17,6 @@ constexpr std::uint64_t seed = 1;
 constexpr std::size_t fewest_pairs = 3, most_pairs = 31;
 constexpr double pair_coverage = 0.95;
 constexpr double overhead_seconds = 0.2;
-
-// The engine as a plan, so that one instrument measures the engine, its plan and the reference path alike.
-class EnginePlan : public Plan {
- public:
-  explicit EnginePlan(Engine& engine) : engine_(engine) {}
-  void run(const Call& call) override { engine_.forward(call); }
-  std::int64_t scratch_bytes() const override { return engine_.stats().scratch_bytes; }
-
- private:
-  Engine& engine_;
-};
 
 // A plan's pass less its kernels: call, dispatch to the workers, barriers.
 class WithoutKernels : public Plan {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/engine_flags.hpp"
+#include "cli/engine_plan.hpp"
 #include "cli/progress.hpp"
 #include "cli/session.hpp"
 #include "cli/table.hpp"
@@ -30,7 +31,8 @@ struct Sample {
   bool holds() const { return verdict.fault.empty() && verdict.out_of_contract == 0; }
 };
 
-// One engine's answers and the reference's, on the same weights.
+// One engine's answers and the reference's, on the same weights. A bench judges: it needs little memory at any length,
+// poisons the output and guards its borders.
 class Comparison {
  public:
   Comparison(std::shared_ptr<const Weights> weights, const EngineOptions& options)
@@ -38,12 +40,8 @@ class Comparison {
 
   Verdict on(const Problem& problem, std::uint64_t seed, MaskKind kind) {
     Workload workload(problem, seed, kind);
-    Problem separate = problem;
-    separate.inplace = false;
-    Buffer expected(Workload::bytes(problem));
-    backend_->prepare(separate, backend_->plain(separate))->run(workload.call_into(expected));
-    engine_.forward(workload.call());
-    return compare(workload.output(), view(problem, expected), problem.contract);
+    EnginePlan forward(engine_);
+    return backend_->open_workbench(problem, workload.call())->check(forward);
   }
 
  private:

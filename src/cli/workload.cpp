@@ -6,7 +6,7 @@
 #include <numbers>
 #include <thread>
 
-#include "core/error.hpp"
+#include "core/fingerprint.hpp"
 #include "core/half.hpp"
 
 namespace gnomon::cli {
@@ -15,10 +15,7 @@ namespace {
 // splitmix64 as a function of the index: any part of the sequence can be made alone, so threads do not change the
 // numbers.
 std::uint64_t random_bits(std::uint64_t seed, std::uint64_t index) {
-  std::uint64_t z = seed * 0xd1342543de82ef95u + (index + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
+  return mix64(seed * 0xd1342543de82ef95u + (index + 1) * 0x9e3779b97f4a7c15u);
 }
 
 // Box-Muller: two normals from one draw.
@@ -75,10 +72,6 @@ bool valid(MaskKind kind, const Problem& problem, std::uint64_t seed, std::int64
   return true;
 }
 
-std::array<std::int64_t, 3> shape_of(const Problem& problem) {
-  return {problem.batch, problem.seq, problem.config.d_model};
-}
-
 }  // namespace
 
 std::string_view name_of(MaskKind kind) {
@@ -104,10 +97,6 @@ std::size_t Workload::bytes(const Problem& problem) {
 Workload::Workload(const Problem& problem, std::uint64_t seed, MaskKind kind)
     : problem_(problem), input_(bytes(problem)), output_(problem.inplace ? 0 : bytes(problem)) {
   fill(input_.data(), problem, seed);
-  if (problem.inplace) {
-    pristine_ = Buffer(bytes(problem));
-    std::memcpy(pristine_.data(), input_.data(), input_.size());
-  }
   if (!problem.mask) return;
   mask_.resize(static_cast<std::size_t>(problem.tokens()));
   for (std::int64_t token = 0; token < problem.tokens(); ++token) {
@@ -115,24 +104,13 @@ Workload::Workload(const Problem& problem, std::uint64_t seed, MaskKind kind)
   }
 }
 
-Call Workload::call_into(Buffer& output) {
+Call Workload::call() {
+  const std::array<std::int64_t, 3> shape{problem_.batch, problem_.seq, problem_.config.d_model};
   Call call;
-  call.input = view(problem_, input_);
-  call.output = TensorView::contiguous(output.data(), problem_.dtype, shape_of(problem_));
+  call.input = ConstTensorView::contiguous(input_.data(), problem_.dtype, shape);
+  call.output = TensorView::contiguous((problem_.inplace ? input_ : output_).data(), problem_.dtype, shape);
   if (problem_.mask) call.mask = MaskView{mask_.data(), {problem_.batch, problem_.seq}, {problem_.seq, 1}};
   return call;
-}
-
-Call Workload::call() { return call_into(problem_.inplace ? input_ : output_); }
-
-void Workload::restore_input() {
-  if (problem_.inplace) std::memcpy(input_.data(), pristine_.data(), input_.size());
-}
-
-ConstTensorView Workload::output() const { return view(problem_, problem_.inplace ? input_ : output_); }
-
-ConstTensorView view(const Problem& problem, const Buffer& buffer) {
-  return ConstTensorView::contiguous(buffer.data(), problem.dtype, shape_of(problem));
 }
 
 }  // namespace gnomon::cli

@@ -18,18 +18,13 @@ class Workload {
  public:
   Workload(const Problem& problem, std::uint64_t seed, MaskKind kind = MaskKind::right);
 
-  Call call();                     // into its own output, which is the input when the problem says inplace
-  Call call_into(Buffer& output);  // out of place, of the same input
-  void restore_input();            // after an in-place pass
-  ConstTensorView output() const;
+  Call call();  // into its own output, which is the input when the problem says inplace
   static std::size_t bytes(const Problem& problem);  // of one activation
 
  private:
   Problem problem_;
-  Buffer input_, output_, pristine_;  // the last: in place only
+  Buffer input_, output_;
   std::vector<std::uint8_t> mask_;
 };
-
-ConstTensorView view(const Problem& problem, const Buffer& buffer);
 
 }  // namespace gnomon::cli
