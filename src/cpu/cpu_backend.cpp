@@ -94,6 +94,7 @@ class CpuBackend final : public Backend {
     return "memory and elementwise work between the products: " + figures;
   }
 
+  std::int64_t packed_bytes() const override { return packs_.bytes(); }
   void trim() override {
     packs_.trim();
     arena_.trim();

@@ -114,6 +114,7 @@ std::size_t Engine::forget(const std::optional<Problem>& problem) {
     generation->plans.clear();
     generation->judged_loans.clear();
   }
+  generation->backend()->trim();
   return state_->store->forget(problem);
 }
 
@@ -138,10 +139,11 @@ EngineStats Engine::stats() const {
   stats.plans_adopted = counters.plans_adopted;
   stats.plans_evicted = counters.plans_evicted;
   stats.range_fallbacks = counters.past_fallbacks;
-  for (const auto& bound : state_->current()->plans.all()) {
+  const auto generation = state_->current();
+  stats.packed_bytes = generation->backend()->packed_bytes();
+  for (const auto& bound : generation->plans.all()) {
     stats.range_fallbacks += bound->plan().range_fallbacks();
     stats.scratch_bytes = std::max(stats.scratch_bytes, bound->plan().scratch_bytes());
-    stats.packed_bytes += bound->plan().packed_bytes();
   }
   return stats;
 }

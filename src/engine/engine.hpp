@@ -32,20 +32,17 @@ namespace gnomon {
 struct EngineOptions {
   std::string device = "cpu";
   Effort effort = Effort::measure;
-  double budget_seconds = 10;  // planning time for one problem
-  double total_budget_seconds =
-      60;  // planning time over the engine's life; then the nearest plan's choices are adopted
+  double budget_seconds = 10;        // planning time for one problem
+  double total_budget_seconds = 60;  // over the engine's life; then the nearest plan's choices are adopted
   std::optional<std::filesystem::path> plan_directory;  // default: default_plan_directory(); empty path: memory only
   Constraints constraints;
   Contract contract;
-  std::size_t max_plans = 64;  // least recently used ones are given back
-  std::string range_check =
-      "device";  // device | off: what a reduced-precision plan does with inputs beyond its verified range
+  std::size_t max_plans = 64;          // least recently used ones are given back
+  std::string range_check = "device";  // device | off: does a reduced plan look for inputs beyond its verified range
   std::function<void(const Progress&)> progress;
 
   // Sets one option from text: device, effort, budget, total_budget, plan_dir, fp32_only, exact_activation,
-  // memory_limit
-  // ("512MiB"), threads, force ("fused_qkv=off,slices=4"), abs, rel, headroom, max_plans, range_check.
+  // memory_limit ("512MiB"), threads, force ("fused_qkv=off,slices=4"), abs, rel, headroom, max_plans, range_check.
   // Caller error names the option and what it takes.
   void set(std::string_view name, std::string_view value);
 };
@@ -60,7 +57,7 @@ struct EngineStats {
   std::int64_t plans_evicted = 0;
   std::int64_t range_fallbacks = 0;
   std::int64_t scratch_bytes = 0;  // the largest of the live plans
-  std::int64_t packed_bytes = 0;
+  std::int64_t packed_bytes = 0;   // of the weights' copies that the plans share
 };
 
 // Makes the backend of a device; a test passes its own.

@@ -186,7 +186,9 @@ std::shared_ptr<BoundPlan> EngineState::obtain(const Problem& problem, const Cal
   if (auto bound = generation_now->plans.find(problem); bound && !(asked == Asked::by_plan && bound->provisional()))
     return bound;
   try {
-    return Turn(*this, *generation_now, problem, call, asked).take();
+    auto bound = Turn(*this, *generation_now, problem, call, asked).take();
+    generation_now->backend()->trim();  // what plans that were given back, and a judgement that failed, had needed
+    return bound;
   } catch (const std::bad_alloc&) {
     throw_environment(
         "not enough memory to plan {} (its input and output are {} bytes each); free memory, or set memory_limit",

@@ -78,7 +78,9 @@ class Backend {
   virtual int complexity(const Candidate& candidate) const = 0;
   // One sentence: which resource bounds a pass that takes `seconds`.
   virtual std::string bound(const Problem& problem, const Candidate& candidate, double seconds) const = 0;
-  // Called when planning of a problem ends: give back what only losers needed.
+  // Weights in the backend's own layouts, which its plans share.
+  virtual std::int64_t packed_bytes() const { return 0; }
+  // Called when plans have died: give back what only they needed. Throws nothing.
   virtual void trim() {}
 };
 

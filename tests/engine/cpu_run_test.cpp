@@ -62,6 +62,22 @@ TEST(CpuRun, EightThreadsShareOneEngine) {
   }
 }
 
+TEST(CpuRun, PlansShareThePackedWeightsAndAreCountedOnce) {
+  CpuCase c = usual_case();
+  auto options = quick_options();
+  options.constraints.forced = {{"path", "plain"}};
+  const Weights weights = Weights::random(c.problem.config, 1);
+  Engine engine(weights, options);
+  Caller(c, weights).expect_right_answer(engine);
+  const std::int64_t one = engine.stats().packed_bytes;
+  EXPECT_GT(one, 0);
+  c.problem.batch = 64;
+  Caller(c, weights).expect_right_answer(engine);
+  EXPECT_EQ(engine.stats().packed_bytes, one);
+  engine.forget({});
+  EXPECT_EQ(engine.stats().packed_bytes, 0);
+}
+
 // ---- processes
 
 // Not a test of its own: what the spawned processes run.
@@ -69,7 +85,7 @@ TEST(CpuWorker, AnswersFromTheSharedFolder) {
   const char* folder = std::getenv("GNOMON_TEST_WORKER_FOLDER");
   if (folder == nullptr) GTEST_SKIP() << "run by CpuProcesses";
   auto options = quick_options();
-  options.plan_directory = folder;
+  options.plan_directory = *folder ? std::optional<std::filesystem::path>(folder) : std::nullopt;  // "": the default
   for (std::int64_t batch : {1, 4, 16}) {
     CpuCase c = usual_case();
     c.problem.batch = batch;

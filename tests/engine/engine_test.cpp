@@ -70,6 +70,24 @@ TEST_F(EngineTest, TheLeastRecentlyUsedPlanIsGivenBackAndRevivedWithoutARun) {
   EXPECT_EQ(e.stats().problems_planned, 3);
 }
 
+TEST_F(EngineTest, TheBackendIsAskedToTrimOncePlansAreGone) {
+  options.max_plans = 2;
+  auto e = engine();
+  EXPECT_TRUE(answers(e, 1, 10));
+  EXPECT_TRUE(answers(e, 100, 10));
+  EXPECT_EQ(world.live_plans_at_trim, 2);
+  world.live_plans_at_trim = -1;
+  EXPECT_TRUE(answers(e, 10'000, 10));
+  EXPECT_EQ(world.live_plans_at_trim, 2);
+  world.live_plans_at_trim = -1;
+  EXPECT_TRUE(answers(e, 1, 10));  // revived from the store, nothing is planned
+  EXPECT_EQ(world.live_plans_at_trim, 2);
+  e.forget(problem(1, 10));
+  EXPECT_EQ(world.live_plans_at_trim, 1);
+  e.forget({});
+  EXPECT_EQ(world.live_plans_at_trim, 0);
+}
+
 TEST_F(EngineTest, ThreeHundredLengthsKeepMemoryFlat) {
   options.max_plans = 8;
   auto e = engine();

@@ -29,7 +29,7 @@ class FakeClock : public Clock {
 struct FakeWorld {
   FakeClock clock;
   std::atomic<int> prepared{0}, live_plans{0}, live_backends{0}, runs{0}, benches{0}, open_benches{0},
-      most_open_benches{0};
+      most_open_benches{0}, live_plans_at_trim{0};
   bool half_is_faster = false;           // or half precision loses
   std::atomic<double> half_error{1e-4};  // relative; 0.02 is the contract's limit
   std::atomic<bool> prepare_fails{false}, run_out_of_memory{false};
@@ -176,6 +176,8 @@ class FakeBackend : public Backend {
   }
   int complexity(const Candidate& candidate) const override { return candidate.get("path") == "fast"; }
   std::string bound(const Problem&, const Candidate&, double) const override { return "bound by nothing"; }
+  std::int64_t packed_bytes() const override { return 500; }
+  void trim() override { world_.live_plans_at_trim = world_.live_plans.load(); }
 
  private:
   FakeWorld& world_;
