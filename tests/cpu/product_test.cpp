@@ -221,6 +221,17 @@ TEST_F(WeightPacksTest, EqualPacksAreShared) {
   EXPECT_EQ(packs_.bytes(), 2 * one + both.packed_bytes());
 }
 
+TEST_F(WeightPacksTest, TiedWeightsKeepTheirOwnBiases) {
+  LinearWeights tied = a_.view;
+  tied.bias = b_.bias;
+  const Product first = product({&a_.view}, /*packed=*/false, 2), second = product({&tied}, /*packed=*/false, 2);
+  std::vector<float> x(2 * 16, 0.0f), y(2 * 64);
+  for (const auto& [of, bias] : {std::pair{&first, &a_.bias}, {&second, &b_.bias}}) {
+    of->run(0, x.data(), y.data());
+    for (std::size_t i = 0; i < 32; ++i) ASSERT_EQ(y[i], (*bias)[i]);
+  }
+}
+
 TEST_F(WeightPacksTest, TrimDropsWhatNoProductUses) {
   const Product kept = product({&a_.view});
   const std::int64_t one = packs_.bytes();

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.hpp"
+#include "cpu/cpu_info.hpp"
 #include "engine/cpu_case.hpp"
 
 namespace gnomon::test {
@@ -357,6 +358,7 @@ TEST(CpuNumbers, Fp32OnlyAdmitsNoApproximation) {
 }
 
 TEST(CpuNumbers, APrecisionThatWinsIsNamedAndInContract) {
+  if (!cpu::cpu_info().bf16) GTEST_SKIP() << "this CPU has no bf16 products";
   auto options = quick_options();
   options.constraints.forced = {{"precision", "bf16_qk"}};
   const CpuCase c{.problem = problem(4, 32, small(true))};
@@ -373,8 +375,13 @@ TEST(CpuNumbers, APrecisionThatWinsIsNamedAndInContract) {
 
 // ---- weights and stores
 
+std::vector<const char*> precisions() {
+  if (!cpu::cpu_info().bf16) return {"fp32"};
+  return {"fp32", "bf16_qk"};
+}
+
 TEST(CpuWeights, ARefreshAnswersWithTheNewWeights) {
-  for (const char* precision : {"fp32", "bf16_qk"}) {
+  for (const char* precision : precisions()) {
     auto options = quick_options();
     options.constraints.forced = {{"precision", precision}};
     const CpuCase c{.problem = problem(3, 8, small(true))};
@@ -398,7 +405,7 @@ TEST(CpuWeights, TwoModelsOfOneStructureShareAFolder) {
                                   for (float& value : values) value *= 50;
                                 }
                               });
-  for (const char* precision : {"fp32", "bf16_qk"}) {
+  for (const char* precision : precisions()) {
     options.constraints.forced = {{"precision", precision}};
     Caller one(c), two(c, larger.get());
     Engine first(one.weights(), options);

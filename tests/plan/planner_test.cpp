@@ -207,7 +207,7 @@ TEST(Planner, ASimplerCandidateThatLooksSlowerIsNotTakenOnTrust) {
 TEST(Planner, ABudgetThatEndsAnywhereLosesNothing) {
   const auto build = [](World& world) {
     world.candidates(
-        {{"a", {.seconds = 3e-3}}, {"b", {.seconds = 2e-3}}, {"c", {.seconds = 1e-3}}, {"d", {.seconds = 5e-3}}});
+        {{"a", {.seconds = 3e-3}}, {"b", {.seconds = 2e-3}}, {"c", {.seconds = 1e-3}}, {"d", {.seconds = 50e-3}}});
     world.backend.the_groups.push_back({"fuse", {{{"fuse", "on"}}}, {"path"}});
   };
   World whole;
@@ -223,7 +223,7 @@ TEST(Planner, ABudgetThatEndsAnywhereLosesNothing) {
     // A plan costs at least a check: the clock may pass the budget by the pass that was running.
     const PlanResult result = world.plan();
     ASSERT_TRUE(result.plan);
-    EXPECT_LE(result.record.planning_seconds, world.options.budget_seconds + 6e-3);
+    EXPECT_LE(result.record.planning_seconds, world.options.budget_seconds + 51e-3);
     const bool untimed = std::ranges::any_of(result.record.candidates,
                                              [](const auto& report) { return report.outcome == Outcome::untimed; });
     EXPECT_EQ(untimed, result.record.budget_exhausted);
@@ -231,9 +231,8 @@ TEST(Planner, ABudgetThatEndsAnywhereLosesNothing) {
     (untimed ? ended_early : finished) = true;
     last_seconds = result.record.seconds;
   }
-  EXPECT_TRUE(finished);
+  EXPECT_TRUE(ended_early && finished);
   EXPECT_NEAR(last_seconds, 1e-3, 1e-9);
-  (void)ended_early;
 }
 
 TEST(Planner, NoBudgetAtAllStillGivesACheckedPlan) {
