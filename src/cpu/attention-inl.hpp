@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "cpu/rounding.hpp"
 #include "cpu/vec_kernels.hpp"
 #include "cpu/vec_math-inl.hpp"
 
@@ -41,7 +42,6 @@ constexpr std::int64_t kKeyBlock = 480;  // keys of a block: K and V of a block 
 
 constexpr std::int64_t kQueryBlock = 64;  // each key of a block is read from the L2 for 64 queries instead of 8
 
-constexpr std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 static_assert(kKeyBlock % kPanel == 0 && kQueryBlock % kStripRows == 0);
 
 // c[rows][vectors] (+)= a[rows][depth] * b[depth][vectors]: the one inner loop of both products.
@@ -76,7 +76,7 @@ HWY_INLINE void tile_product_of(int vectors, const float* a, std::int64_t lda, c
   tile_product<kStripRows, kVectors>(a, lda, b, ldb, depth, c, ldc, accumulate);
 }
 
-// Four floats of each of kLanes rows: lane l of the result holds p[l * 4 rows apart]... see pack_keys.
+// Four floats from `offset` on of rows 0, 4, 8, ...: one row in each 128-bit block of the vector.
 template <class D>
 HWY_INLINE hn::Vec<D> load_quads(D d, const float* const* rows, std::int64_t offset) {
   if constexpr (HWY_LANES(float) == 4) {
@@ -119,7 +119,7 @@ HWY_INLINE void pack_key_vector(const float* const* rows, std::int64_t head_dim,
   }
 }
 
-// The head's keys and values that queries up to `limit` keys can see, packed. Layout of `k`: [panel][head_dim][kPanel].
+// The keys and values that any of the call's queries may see, packed. Layout of `k`: [panel][head_dim][kPanel].
 struct PackedHead {
   float* k;
   float* v;      // [key][v_width]

@@ -1,25 +1,20 @@
 #include "cpu/bare_products.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/weights.hpp"
 #include "cpu/aligned_buffer.hpp"
 #include "cpu/product.hpp"
 #include "cpu/team.hpp"
+#include "plan/clock.hpp"
+#include "plan/statistics.hpp"
 
 namespace gnomon::cpu {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 // One projection over all rows, shared between the threads.
 class BareProduct {
@@ -71,13 +66,14 @@ double measure_bare_products(const Problem& problem, int threads, double budget_
   double flops = 0;
   for (const BareProduct& product : products) flops += product.flops();
   std::vector<double> rates;
-  const double end = now() + budget_seconds;
-  for (int round = 0; round < 2 || (now() < end && rates.size() < 101); ++round) {
-    const double start = now();
+  Clock& clock = steady_clock();
+  const double end = clock.now() + budget_seconds;
+  for (int round = 0; round < 2 || (clock.now() < end && rates.size() < 101); ++round) {
+    const double start = clock.now();
     for (const BareProduct& product : products) product.run(in, reinterpret_cast<float*>(y.data()));
-    if (round > 0) rates.push_back(flops / (now() - start));  // the first round warms up
+    if (round > 0) rates.push_back(flops / (clock.now() - start));  // the first round warms up
   }
-  return median(rates);
+  return quartiles(std::move(rates)).median;
 }
 
 double product_peak(int threads) {

@@ -1,13 +1,13 @@
 #include "cpu/product.hpp"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cstring>
 #include <new>
 
 #include "core/error.hpp"
+#include "cpu/one_omp_thread.hpp"
 #include "cpu/vec_kernels.hpp"
 
 namespace gnomon::cpu {
@@ -16,16 +16,6 @@ namespace {
 using PrimitiveDesc = Handle<dnnl_primitive_desc_t, dnnl_primitive_desc_destroy>;
 using Attributes = Handle<dnnl_primitive_attr_t, dnnl_primitive_attr_destroy>;
 using PostOps = Handle<dnnl_post_ops_t, dnnl_post_ops_destroy>;
-
-// A primitive takes the thread count of the moment it is made.
-class OneOmpThread {
- public:
-  OneOmpThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~OneOmpThread() { omp_set_num_threads(before_); }
-
- private:
-  int before_;
-};
 
 dnnl_memory_desc_t matrix(std::int64_t rows, std::int64_t columns, std::int64_t row_stride, std::int64_t column_stride,
                           dnnl_data_type_t type) {

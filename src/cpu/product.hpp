@@ -54,7 +54,7 @@ struct ProductSpec {
 };
 
 // Packed copies of the weights, shared by all plans of an engine; what no plan uses any more goes with trim(). Packs
-// are known by the address of their weights: one WeightPacks serves one Weights and does not outlive it.
+// are known by the addresses of their weights and biases: one WeightPacks serves one Weights and does not outlive it.
 class WeightPacks {
  public:
   struct Pack {

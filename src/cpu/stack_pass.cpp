@@ -35,7 +35,7 @@ void StackPass::load(const Rows& rows) {
   if (!flags_) return;
   bool finite = true;
   const float largest = vec_kernels().max_abs_finite(x(rows), rows.count * d_, &finite);
-  if (largest > plan_.verified_range_.load(std::memory_order_relaxed))
+  if (!(largest <= plan_.verified_range_.load(std::memory_order_relaxed)))  // so that a NaN admits nothing
     flags_->outside.store(true, std::memory_order_relaxed);
 }
 

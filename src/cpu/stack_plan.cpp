@@ -2,20 +2,13 @@
 
 #include <algorithm>
 
+#include "cpu/rounding.hpp"
 #include "cpu/stack_pass.hpp"
 #include "cpu/team.hpp"
 #include "cpu/thread_pool.hpp"
 #include "cpu/vec_kernels.hpp"
 
 namespace gnomon::cpu {
-namespace {
-
-constexpr std::int64_t kLine = 16;  // floats of a cache line
-std::int64_t lines(std::int64_t floats) { return (floats + kLine - 1) / kLine * kLine; }
-std::int64_t ceil_div(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
-
-}  // namespace
-
 std::int64_t StackLayout::rows_of_block(std::int64_t slice_rows) const {
   // A team shares a slice's rows; an owner alone takes them all. `block_rows` caps both.
   const std::int64_t sharing = owners > 1 ? 1 : workers;
@@ -35,7 +28,7 @@ StackLayout make_stack_layout(const Problem& problem, const Choices& choices) {
   l.block_rows = l.rows_of_block(slice_rows);
 
   std::int64_t used = 0;
-  const auto take = [&used](std::int64_t floats) { return std::exchange(used, used + lines(floats)); };
+  const auto take = [&used](std::int64_t floats) { return std::exchange(used, used + whole_lines(floats)); };
   const std::int64_t pairs = l.slice_sequences * c.n_heads;
   l.x = take(slice_rows * c.d_model);
   l.qkv[0] = take(slice_rows * 3 * c.d_model);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "cpu/one_omp_thread.hpp"
 
 namespace gnomon::cpu {
 namespace {
@@ -28,16 +29,6 @@ void relax() {
   asm volatile("yield");
 #endif
 }
-
-// oneDNN was built with OpenMP: the calling thread's setting decides how many threads a primitive may use.
-class SingleThreadedLibraries {
- public:
-  SingleThreadedLibraries() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~SingleThreadedLibraries() { omp_set_num_threads(before_); }
-
- private:
-  int before_;
-};
 
 }  // namespace
 
@@ -132,7 +123,7 @@ ThreadPool& ThreadPool::shared() {
 }
 
 void ThreadPool::run_erased(int workers, Invoke invoke, void* function) {
-  const SingleThreadedLibraries single;
+  const OneOmpThread one;
   State& s = *state_;
   std::lock_guard region(s.region);
   if (workers <= 1) return invoke(function, 0);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "core/memory.hpp"
 #include "plan/plan_record.hpp"
 
 namespace gnomon {
@@ -15,12 +16,6 @@ std::string duration(double seconds) {
   if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
   if (seconds < 1) return fmt::format("{:.2f} ms", seconds * 1e3);
   return fmt::format("{:.2f} s", seconds);
-}
-
-std::string bytes(std::int64_t count) {
-  if (count < 1024) return fmt::format("{} B", count);
-  const double kib = static_cast<double>(count) / 1024;
-  return kib < 1024 ? fmt::format("{:.1f} KiB", kib) : fmt::format("{:.1f} MiB", kib / 1024);
 }
 
 std::string limit_share(double worst) {
@@ -93,7 +88,7 @@ std::string explain_text(const PlanRecord& record) {
   line("error", fmt::format("worst element at {} of the contract's limit, verified for |input| up to {:g}",
                             limit_share(record.worst), record.verified_range));
   line("timed on", record.calibrated_on);
-  line("memory", bytes(record.scratch_bytes) + " beyond input, output and weights");
+  line("memory", format_bytes(static_cast<double>(record.scratch_bytes)) + " beyond input, output and weights");
   line("planning", fmt::format("{}, {} runs, {} s{}", name_of(record.effort), record.timing_runs,
                                fmt::format("{:.2f}", record.planning_seconds),
                                record.budget_exhausted ? ", the budget ended first" : ""));

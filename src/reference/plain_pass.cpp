@@ -4,16 +4,13 @@
 #include <utility>
 
 #include "cpu/aligned_buffer.hpp"
+#include "cpu/rounding.hpp"
 #include "cpu/row_io.hpp"
 #include "cpu/thread_pool.hpp"
 #include "cpu/vec_kernels.hpp"
 
 namespace gnomon::reference {
 namespace {
-
-constexpr std::int64_t kLine = 16;  // floats of a cache line
-std::int64_t lines(std::int64_t floats) { return (floats + kLine - 1) / kLine * kLine; }
-std::int64_t ceil_div(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 
 // A product for each number of rows that a worker's share can have, without the bias: that is there before.
 std::vector<cpu::Product> products(cpu::WeightPacks& packs, const LinearWeights& weights, std::int64_t rows,
@@ -42,7 +39,7 @@ struct PlainPass::Buffers {
     std::int64_t used = 0;
     const auto take = [&](std::int64_t floats) {
       float* at = scratch + used;
-      used += lines(floats);
+      used += cpu::whole_lines(floats);
       return at;
     };
     const std::int64_t activation = rows * c.d_model;
@@ -83,7 +80,7 @@ PlainPass::PlainPass(const Weights& weights, cpu::WeightPacks& packs, std::int64
       seq_(seq),
       query_block_(std::min(query_block, seq)),
       rows_(batch * seq),
-      rows_per_block_(ceil_div(rows_, workers)),
+      rows_per_block_(cpu::ceil_div(rows_, workers)),
       workers_(workers),
       scratch_floats_(scratch_floats(config_, batch, seq, query_block_, workers)) {
   for (const LayerWeights& w : weights.layers()) {
@@ -101,7 +98,7 @@ PlainPass::PlainPass(const Weights& weights, cpu::WeightPacks& packs, std::int64
 template <class F>
 void PlainPass::each_row_block(F&& f) {
   const cpu::ForkTeam team{cpu::ThreadPool::shared(), workers_};
-  team.each(ceil_div(rows_, rows_per_block_), [&](int worker, std::int64_t block) {
+  team.each(cpu::ceil_div(rows_, rows_per_block_), [&](int worker, std::int64_t block) {
     const std::int64_t first = block * rows_per_block_;
     f(worker, first, std::min(rows_per_block_, rows_ - first));
   });
@@ -194,7 +191,7 @@ void PlainPass::attend_stored(const Call& call, const Buffers& b) {
 }
 
 void PlainPass::attend_blocked(const Call& call, const Buffers& b) {
-  const std::int64_t blocks = ceil_div(seq_, query_block_);
+  const std::int64_t blocks = cpu::ceil_div(seq_, query_block_);
   const cpu::ForkTeam team{cpu::ThreadPool::shared(), workers_};
   team.each(batch_ * config_.n_heads * blocks, [&](int worker, std::int64_t item) {
     const std::int64_t unit = item / blocks, block = item % blocks;
@@ -299,7 +296,7 @@ void forward(const Weights& weights, const Call& call, int workers) {
   const std::int64_t query_block = std::min<std::int64_t>(seq, 512);
   std::int64_t slice = batch;
   while (slice > 1 && PlainPass::scratch_floats(config, slice, seq, query_block, workers) > kScratchFloats) {
-    slice = ceil_div(slice, 2);
+    slice = cpu::ceil_div(slice, 2);
   }
   cpu::WeightPacks packs;
   std::unique_ptr<PlainPass> pass;
