@@ -14,7 +14,8 @@ if(TARGET gnomon_engine)
                                            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(gnomon PRIVATE gnomon_engine)
   # Only gnomon_* leaves the library: neither our C++ nor what the static rooms bring along.
-  target_link_options(gnomon PRIVATE -Wl,--version-script=${version_script} -Wl,--exclude-libs,ALL)
+  # It is never unloaded: the worker threads wait in its code after the last engine is gone.
+  target_link_options(gnomon PRIVATE -Wl,--version-script=${version_script} -Wl,--exclude-libs,ALL -Wl,-z,nodelete)
 
   # The command line links the rooms statically and carries the suite: one file to copy.
   file(READ bench/suite.json SUITE_JSON)
