@@ -112,6 +112,7 @@ class Session:
             return {"threads": self.options.threads}
         options = dict(option.split("=", 1) for option in self.options.gnomon_option)
         options.setdefault("plan_dir", str(self.folder / "plans"))
+        options.setdefault("threads", str(self.options.threads))
         return {"options": options, "library": self.options.library}
 
     def round(self) -> None:
@@ -270,7 +271,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--budget", type=float, default=1500, help="seconds for everything (default 1500)")
     parser.add_argument(
-        "--threads", type=int, default=machine.cores(), help="threads of ONNX Runtime and PyTorch (default: cores)"
+        "--threads", type=int, default=machine.cores(), help="threads of every peer (default: cores)"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--suite", type=Path, default=SUITE)

@@ -1,7 +1,8 @@
 /* Gnomon's C interface: a Transformer forward pass that measures instead of assuming.
  *
  * Every function that can fail returns a gnomon_status; gnomon_last_error() then says, in the calling thread, what was
- * expected, what came and what to do. No exception crosses this interface. Handles may be shared between threads unless said.
+ * expected, what came and what to do. No exception crosses this interface. Handles may be shared between threads
+ * (options: while nobody sets one).
  * Strings returned through `char**` are the caller's: give them back with gnomon_free().
  */
 #ifndef GNOMON_H
