@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/memory.hpp"
 #include "core/weights.hpp"
 #include "cpu/aligned_buffer.hpp"
 #include "cpu/product.hpp"
@@ -58,6 +59,7 @@ double measure_bare_products(const Problem& problem, int threads, double budget_
 
   const std::int64_t widest = std::max({one.d_ff, 3 * one.d_model});
   const auto floats = static_cast<std::size_t>(rows * widest);
+  if (static_cast<std::int64_t>(2 * floats * sizeof(float)) > available_memory().bytes) return 0;
   const AlignedBuffer x(floats * sizeof(float)), y(floats * sizeof(float));
   auto* in = reinterpret_cast<float*>(x.data());
   // Not zeros: they can run faster than data does. The pattern's period is prime to every row length.

@@ -62,8 +62,12 @@ CpuInfo read() {
   info.family = number(facts, "cpu family");
   info.model_number = number(facts, "model");
   const auto name = facts.find("model name");
-  info.model = fmt::format("{} (family {} model {})", name == facts.end() ? "CPU" : name->second, info.family,
-                           info.model_number);
+  if (name != facts.end()) {
+    info.model = fmt::format("{} (family {} model {})", name->second, info.family, info.model_number);
+  } else {  // Arm says who made the core, and which it is
+    const auto fact = [&](const char* key) { return facts.contains(key) ? facts.at(key) : "?"; };
+    info.model = fmt::format("CPU (implementer {} part {})", fact("CPU implementer"), fact("CPU part"));
+  }
   info.cores = available_cores();
   info.isa = std::string(vec_kernels().isa);
   info.onednn_isa = onednn_isa_name();

@@ -148,7 +148,7 @@ double plain_seconds(const Problem& problem, int threads) {
   const double scores = static_cast<double>(problem.batch * c.n_heads) * static_cast<double>(problem.seq) *
                         static_cast<double>(problem.seq);
   const double bytes = layers * sizeof(float) * (12 * scores + 40 * static_cast<double>(problem.elements()));
-  return flops(full) / (0.5 * threads * product_peak(1)) + bytes / 20e9;
+  return flops(full) / (0.5 * threads * product_peak(1)) + bytes / 40e9;
 }
 
 std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, int threads) {

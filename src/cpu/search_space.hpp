@@ -14,6 +14,7 @@ namespace gnomon::cpu {
 Choices estimate_choices(const Problem& problem, int threads);
 // `choices` with the forced values, and whatever contradicts those values and is not forced itself brought into line.
 Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& forced);
+// Of a pass of the reference path, from the measured peak of one core (product_peak) and a stated number of passes.
 double plain_seconds(const Problem& problem, int threads);
 std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, int threads);
 std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints, const Candidate& candidate);

@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <exception>
+#include <fstream>
+#include <limits>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -32,19 +36,37 @@ void relax() {
 
 }  // namespace
 
-int available_cores() {
+namespace {
+
+int affine_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// "QUOTA PERIOD" of the control group, in microseconds; "max" as the quota, or no file: unlimited.
+int quota_cores() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  double quota = 0, period = 0;
+  if (!(file >> quota >> period) || quota <= 0 || period <= 0) return std::numeric_limits<int>::max();
+  return std::max(1, static_cast<int>(std::ceil(quota / period)));
+}
+
+}  // namespace
+
+int available_cores() {
+  static const int cores = std::min({affine_cores(), quota_cores(), 0xffff});
+  return cores;
 }
 
 struct ThreadPool::State {
   std::mutex region;  // held by the caller of run()
   std::vector<std::thread> threads;
-  alignas(64) std::atomic<int> generation{0};  // of the current region; workers wait for it to change
+  // The current region's number and its workers in one word, so that a thread that is no part of a region never looks
+  // at anything else: with 64 threads, a region of two waits for one.
+  alignas(64) std::atomic<std::uint64_t> current{0};
   std::atomic<bool> stop{false};
-  int workers = 0;  // written before `generation`, read after it
-  Invoke invoke = nullptr;
+  Invoke invoke = nullptr;  // written before `current`, read after it
   void* function = nullptr;
   alignas(64) std::atomic<int> running{0};
   std::mutex error_lock;
@@ -60,23 +82,32 @@ struct ThreadPool::State {
     }
   }
 
-  int wait_for_region(int seen) {
+  static int workers_of(std::uint64_t region_word) { return static_cast<int>(region_word & 0xffff); }
+
+  void announce(int workers) {
+    const std::uint64_t number = (current.load(std::memory_order_relaxed) >> 16) + 1;
+    current.store(number << 16 | static_cast<std::uint64_t>(workers), std::memory_order_release);
+    current.notify_all();
+  }
+
+  std::uint64_t wait_for_region(std::uint64_t seen) {
     for (int i = 0; i < kPolls; ++i) {
-      const int now = generation.load(std::memory_order_acquire);
+      const std::uint64_t now = current.load(std::memory_order_acquire);
       if (now != seen) return now;
       relax();
     }
-    generation.wait(seen, std::memory_order_acquire);
-    return generation.load(std::memory_order_acquire);
+    current.wait(seen, std::memory_order_acquire);
+    return current.load(std::memory_order_acquire);
   }
 
-  // `seen`: the generation when the thread was made; it waits for the next one.
-  void work(int worker, int seen) {
+  // `seen`: the region when the thread was made; it waits for the next one.
+  void work(int worker, std::uint64_t seen) {
     omp_set_num_threads(1);
     for (;;) {
       seen = wait_for_region(seen);
       if (stop.load(std::memory_order_relaxed)) return;
-      if (worker < workers) call(worker);
+      if (worker >= workers_of(seen)) continue;
+      call(worker);
       if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
     }
   }
@@ -85,7 +116,7 @@ struct ThreadPool::State {
     while (static_cast<int>(threads.size()) + 1 < workers_wanted) {
       const int worker = static_cast<int>(threads.size()) + 1;
       try {
-        threads.emplace_back([this, worker, seen = generation.load()] { work(worker, seen); });
+        threads.emplace_back([this, worker, seen = current.load()] { work(worker, seen); });
       } catch (const std::system_error& failure) {
         throw_environment("cannot start worker thread {} of {}: {}", worker, workers_wanted, failure.what());
       }
@@ -108,8 +139,7 @@ ThreadPool::ThreadPool() : state_(std::make_unique<State>()) {}
 
 ThreadPool::~ThreadPool() {
   state_->stop = true;
-  state_->generation.fetch_add(1, std::memory_order_release);
-  state_->generation.notify_all();
+  state_->announce(0);
   for (std::thread& thread : state_->threads) thread.join();
 }
 
@@ -124,17 +154,15 @@ ThreadPool& ThreadPool::shared() {
 
 void ThreadPool::run_erased(int workers, Invoke invoke, void* function) {
   const OneOmpThread one;
+  if (workers <= 1) return invoke(function, 0);  // a region of one needs nobody, and waits for nobody
   State& s = *state_;
   std::lock_guard region(s.region);
-  if (workers <= 1) return invoke(function, 0);
   s.start(workers);
-  s.workers = workers;
   s.invoke = invoke;
   s.function = function;
   s.error = nullptr;
-  s.running.store(static_cast<int>(s.threads.size()), std::memory_order_relaxed);
-  s.generation.fetch_add(1, std::memory_order_release);
-  s.generation.notify_all();
+  s.running.store(workers - 1, std::memory_order_relaxed);
+  s.announce(workers);
   s.call(0);
   s.wait_until_done();
   if (s.error) std::rethrow_exception(s.error);

@@ -8,7 +8,8 @@
 
 namespace gnomon::cpu {
 
-// How many threads this process may use: its CPU affinity, which containers and taskset narrow.
+// How many threads this process may use: the narrower of its CPU affinity (taskset, cpusets) and its control group's
+// quota.
 int available_cores();
 
 class ThreadPool {
@@ -22,8 +23,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   // Runs fn(worker) on `workers` threads, worker in [0, workers); the caller is worker 0. Returns when all are done.
-  // One region at a time: other callers wait. An exception of any worker is rethrown here (the first one).
-  // The calling thread's OpenMP setting is 1 thread inside, and restored.
+  // One region at a time: other callers wait, unless they ask for one worker. An exception of any worker is rethrown
+  // here (the first one). The calling thread's OpenMP setting is 1 thread inside, and restored.
   template <class F>
   void run(int workers, F&& fn) {
     run_erased(

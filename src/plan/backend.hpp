@@ -45,7 +45,7 @@ class Workbench {
   virtual Verdict check(Plan& plan) = 0;
   virtual void before_timed_run() {}     // restores an in-place input; untimed
   virtual void run(Plan& plan) = 0;      // one run on scratch, complete on return
-  virtual double input_max() const = 0;  // largest finite |input|
+  virtual double input_max() const = 0;  // largest finite |input| of the valid rows
 };
 
 class Backend {
@@ -56,7 +56,8 @@ class Backend {
   virtual Candidate plain(const Problem& problem) const = 0;
   // The best guess without a clock, from a stated cost model; honours the constraints where it can.
   virtual Candidate estimate(const Problem& problem, const Constraints& constraints) const = 0;
-  // Seconds one pass of the plain path should take, by arithmetic; good to a factor of three.
+  // Seconds one pass of the plain path should take, by arithmetic on the machine's known rates; good to a factor of
+  // three.
   virtual double estimate_plain_seconds(const Problem& problem) const = 0;
   // The order of search, given the incumbent (docs/planner.md).
   virtual std::vector<Group> groups(const Problem& problem, const Candidate& incumbent) const = 0;

@@ -25,13 +25,13 @@ Bench open_bench(Backend& backend, const Call& call, Problem part) {
   }
 }
 
-Contract judging_contract(const Backend& backend, const Candidate& candidate, const Contract& contract,
-                          std::int64_t elements) {
+Contract judging_contract(const Backend& backend, const Candidate& candidate, const Problem& problem,
+                          std::int64_t shown) {
+  Contract contract = problem.contract;
   if (backend.approximations(candidate).empty()) return contract;
-  Contract tighter = contract;
-  const double n = std::max(2.0, static_cast<double>(elements));
-  tighter.headroom *= std::sqrt(std::log(n) / std::log(1000 * n));
-  return tighter;
+  const double n = std::max(2.0, static_cast<double>(shown));
+  contract.headroom *= std::sqrt(std::log(n) / std::log(1000.0 * static_cast<double>(problem.elements())));
+  return contract;
 }
 
 std::string describe_failure(const Verdict& verdict, const Contract& contract) {

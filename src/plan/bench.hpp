@@ -16,11 +16,11 @@ struct Bench {
 // Starts with `part` and takes ever smaller parts while memory fails. Environment error when the smallest does not fit.
 Bench open_bench(Backend& backend, const Call& call, Problem part);
 
-// The contract that a candidate is judged by on `elements` elements. One that approximates must keep more room the fewer
-// elements it shows: its error is a random draw for each element, and the largest of n normal draws grows as
-// sqrt(2 ln n). The room left is for the largest of a thousand further calls of this size.
-Contract judging_contract(const Backend& backend, const Candidate& candidate, const Contract& contract,
-                          std::int64_t elements);
+// The contract that a candidate for `problem` is judged by on `shown` of its elements. One that approximates must keep
+// more room the fewer elements it shows: its error is a random draw for each element, and the largest of n normal draws
+// grows as sqrt(2 ln n). The room left is for the largest of a thousand calls of the whole problem.
+Contract judging_contract(const Backend& backend, const Candidate& candidate, const Problem& problem,
+                          std::int64_t shown);
 
 std::string describe_failure(const Verdict& verdict, const Contract& contract);
 

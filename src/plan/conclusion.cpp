@@ -71,7 +71,7 @@ void Conclusion::judge_on_whole(Plan& plan, CandidateReport& its) {
   ++runs_;
   const Verdict verdict = whole->check(plan);
   its.worst = std::max(its.worst, verdict.worst);
-  const Contract contract = judging_contract(backend_, its.candidate, problem_.contract, problem_.elements());
+  const Contract contract = judging_contract(backend_, its.candidate, problem_, problem_.elements());
   if (!verdict.passes(contract)) {
     its.outcome = Outcome::rejected;
     its.reason = fmt::format("on the whole call: {}", describe_failure(verdict, contract));

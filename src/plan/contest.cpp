@@ -86,7 +86,7 @@ bool Contest::judge(Contender& contender, const char* when) {
   if (fate != Fate::fine) return false;
   CandidateReport& its = report(contender);
   its.worst = std::max(its.worst, verdict.worst);
-  const Contract contract = judging_contract(backend_, its.candidate, timed_.contract, timed_.elements());
+  const Contract contract = judging_contract(backend_, its.candidate, whole_, timed_.elements());
   if (!verdict.passes(contract)) {
     its.outcome = Outcome::rejected;
     its.reason = fmt::format("{}: {}", when, describe_failure(verdict, contract));

@@ -41,7 +41,8 @@ class Contest {
   const CandidateReport* met(const Candidate& candidate) const;  // null: never, or only put off for lack of time
   std::size_t report_on(const Candidate& candidate, const std::string& group);
 
-  // Whether timing a challenger on the part tells how it runs on the whole; if not, it is refused. (A safe plan need not.)
+  // Whether timing a challenger on the part tells how it runs on the whole; if not, it is refused. (A safe plan need
+  // not.)
   bool shows(const Candidate& candidate, const std::string& group);
 
   // Refuses, binds, judges and (when `timed`) warms up. no_memory leaves no trace in the reports when `retry`: others

@@ -98,8 +98,7 @@ std::unique_ptr<Plan> Planner::revive(const Problem& problem, const Call& call, 
         open_bench(backend_, call, part_within(backend_, problem, 2 * backend_.estimate_plain_seconds(judged)));
     std::unique_ptr<Plan> plan = backend_.prepare(bench.problem, candidate);
     const Verdict verdict = bench.workbench->check(*plan);
-    const Contract contract =
-        judging_contract(backend_, candidate, bench.problem.contract, bench.problem.elements());
+    const Contract contract = judging_contract(backend_, candidate, problem, bench.problem.elements());
     if (!verdict.passes(contract)) {
       why = describe_failure(verdict, contract);
       return nullptr;

@@ -177,7 +177,7 @@ bool Search::settle(const Group& group, double until) {
 
 bool Search::meet(Contender& challenger, double until) {
   Duel result = contest_.duel(incumbent_, challenger, until);
-  if (result == Duel::incumbent_out) {
+  while (result == Duel::incumbent_out) {  // it ends: the ladder is finite
     if (!step_down()) throw_environment("no candidate is left:{}", list_fates(contest_.reports));
     result = contest_.duel(incumbent_, challenger, until);
   }

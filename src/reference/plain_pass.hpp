@@ -5,7 +5,8 @@
 // layer first fills its output with the bias (addmm copies it there) and adds the product to it; Q, K and V are copied
 // to [B, H, S, head_dim] for the batched products and attention's answer is copied back; scaling, masking, softmax and
 // GELU each read one tensor and write another. Where it is kinder: memory is reused between operators, masked_fill is
-// one pass instead of two, and an operator costs no dispatch.
+// one pass instead of two, and an operator costs no dispatch. Where it does more: each head's V is looked at for NaN
+// and Inf, so that 0 * NaN of an invisible key spoils nothing (S reads for S^2 multiply-adds).
 #pragma once
 
 #include <cstdint>
