@@ -136,9 +136,14 @@ def seconds_spread(value: dict | None) -> str:
 
 
 def choices(plan: str) -> str:
-    """A candidate's text without what is off."""
-    words = [word.removesuffix("=on") for word in re.split(r"[ ,]+", plan.strip()) if not word.endswith("=off")]
-    return " ".join(f"`{word}`" for word in words)
+    """A candidate's text without what most have: what is off is named as such, `all` and fp32 are not."""
+    words = dict(word.split("=", 1) for word in re.split(r"[ ,]+", plan.strip()))
+    if words.get("path") == "plain":
+        return "the reference path"
+    plain_words = {"all", "fp32", "stack", "on", "off"}
+    text = [f"`{name}={value}`" for name, value in words.items() if value not in plain_words]
+    off = [f"`{name}`" for name, value in words.items() if value == "off"]
+    return " ".join(text) + (f" without {', '.join(off)}" if off else "")
 
 
 def bench_row(row: dict) -> list[str]:

@@ -92,7 +92,7 @@ def test_tables_are_written_and_then_up_to_date(folder):
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "\nbetween\n" in text and "stale" not in text
     assert "| 1 | `b1 s100` | 0.5 (0.4–0.6) | 1 (0.9–1.1) | – | 2.00× | – |" in text
     assert "Shape 7 was skipped: time: too little." in text and "PyTorch as it comes: memory: too little." in text
-    assert "`fused_qkv` `slices=4` | 2 (1–3) | 200 | 90 % | 2 (1–3) | 2.50× | 0.010 | 5 % |" in text
+    assert "`slices=4` without `graph` | 2 (1–3) | 200 | 90 % | 2 (1–3) | 2.50× | 0.010 | 5 % |" in text
     assert "not run: memory" in text
 
 
