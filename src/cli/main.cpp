@@ -48,7 +48,7 @@ const char* kind_name(int code) {
 int report(const Session& session, int code, const std::string& message) {
   fmt::print(stderr, "gnomon: {}\n", message);
   if (session.json) {
-    fmt::print("{}\n", nlohmann::json{{"error", {{"kind", kind_name(code)}, {"message", message}}}}.dump(2));
+    fmt::print("{}\n", nlohmann::json{{"error", {{"kind", kind_name(code)}, {"message", message}}}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   return code;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "core/error.hpp"
@@ -43,7 +44,9 @@ Attributes attributes(const ProductSpec& spec) {
     const dnnl_alg_kind_t kind = spec.activation == Activation::relu        ? dnnl_eltwise_relu
                                  : spec.activation == Activation::gelu_tanh ? dnnl_eltwise_gelu_tanh
                                                                             : dnnl_eltwise_gelu_erf;
-    check_dnnl(dnnl_post_ops_append_eltwise(post.value, 1.0f, kind, 0.0f, 0.0f), "appending an activation");
+    // oneDNN's ReLU of slope 0 turns NaN into 0. Any other slope keeps it; this one is 0 to every contract.
+    const float alpha = kind == dnnl_eltwise_relu ? std::numeric_limits<float>::min() : 0.0f;
+    check_dnnl(dnnl_post_ops_append_eltwise(post.value, 1.0f, kind, alpha, 0.0f), "appending an activation");
   }
   check_dnnl(dnnl_primitive_attr_set_post_ops(attr.value, post.value), "setting post-ops");
   return attr;

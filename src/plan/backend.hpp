@@ -43,9 +43,10 @@ class Workbench {
   // Poisons the output with NaN, runs, compares every element with the reference, and checks the guard zones around the
   // output.
   virtual Verdict check(Plan& plan) = 0;
-  virtual void before_timed_run() {}     // restores an in-place input; untimed
-  virtual void run(Plan& plan) = 0;      // one run on scratch, complete on return
-  virtual double input_max() const = 0;  // largest finite |input| of the valid rows
+  virtual void before_timed_run() {}  // restores an in-place input; untimed
+  virtual void run(Plan& plan) = 0;   // one run on scratch, complete on return
+  // How large the valid rows of the input are, in the backend's own measure: what set_verified_range() is given.
+  virtual double input_max() const = 0;
 };
 
 class Backend {

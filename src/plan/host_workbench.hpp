@@ -10,7 +10,7 @@
 namespace gnomon {
 
 // Memory: the reference answer in fp32, and one scratch tensor in the output's dtype and layout.
-class HostWorkbench final : public Workbench {
+class HostWorkbench : public Workbench {
  public:
   // `reference` is called once, with `call` whose output is a contiguous fp32 tensor and never the input.
   HostWorkbench(const Problem& problem, const Call& call, const std::function<void(const Call&)>& reference);

@@ -11,8 +11,9 @@
 #include <vector>
 
 // The sanitizers' allocators abort on a size that the system's refuses, unless told so.
-extern "C" const char* __asan_default_options();
-extern "C" const char* __tsan_default_options();
+// Visible, since the sanitizer's library looks them up in the program.
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options();
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options();
 const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
 

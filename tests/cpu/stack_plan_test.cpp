@@ -367,12 +367,12 @@ TEST_F(ReducedPrecisionTest, ARangeIsInclusive) {
   PlanCase c = reduced_cases().front();
   PlanBench bench(c, rng_);
   bench.input().fill(0.5);
-  bench.set_input(0, 0, 0, -3);
+  for (std::int64_t f = 0; f < 16; ++f) bench.set_input(0, 0, f, -3);  // a row of size 3, exactly
   StackPlan reduced = plan(bench, c.choices);
   reduced.set_verified_range(3);
   bench.run(reduced);
   EXPECT_EQ(reduced.range_fallbacks(), 0);
-  bench.set_input(3, 5, 15, 3.0000002384185791);
+  for (std::int64_t f = 0; f < 16; ++f) bench.set_input(3, 5, f, 3.0000002384185791);
   bench.run(reduced);
   EXPECT_EQ(reduced.range_fallbacks(), 1) << "the second slice alone";
 }
