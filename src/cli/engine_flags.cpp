@@ -79,7 +79,9 @@ Problem parse_problem_argument(const std::string& text) {
     std::istringstream words(text);
     for (std::string word; words >> word;) {
       const bool known = std::find(grammar_words().begin(), grammar_words().end(), word) != grammar_words().end();
-      if (known || word.size() < 3) continue;
+      // A number in it: a size, which is not a misspelt word (`d65` is not `f32`).
+      const bool numbered = word.substr(0, word.find('=')).find_first_of("0123456789") != std::string::npos;
+      if (known || numbered || word.size() < 3) continue;
       if (const std::string hint = suggestion(word, grammar_words()); !hint.empty()) {
         throw Error(error.kind(), error.what() + hint);
       }

@@ -20,7 +20,7 @@ constexpr const char* about =
 
 constexpr const char* epilogue = R"(
 A problem is named by words, and what is left out has the suite's default:
-  b64 s100 d128 h4 l3 f512 causal post gelu f32     (the defaults but for b and s)
+  b64 s100 d128 h4 l3 f512 causal post gelu f32     (the defaults; b: 1)
   b: sequences  s: tokens  d: width  h: heads  l: layers  f: FFN width
   bi|causal  pre|post  gelu|gelu_tanh|relu  f32|f16|bf16  mask  nobias  finalnorm
   eps=1e-5  abs=0.002  rel=0.02  inplace  @cpu

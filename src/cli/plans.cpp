@@ -34,6 +34,14 @@ Problem problem_of(const Arguments& arguments) {
   return parse_problem_argument(fmt::format("{}", fmt::join(arguments.words, " ")));
 }
 
+// A large problem is timed on a part of itself, which its times are of.
+std::string timed_on(const PlanRecord& record) {
+  if (record.seconds <= 0) return "-";
+  if (record.calibrated_on.empty()) return "the whole";
+  const std::size_t batch = record.calibrated_on.find(' ');  // "b64 s100 d128 ..."
+  return record.calibrated_on.substr(0, record.calibrated_on.find(' ', batch + 1));
+}
+
 void list(const Arguments& arguments, const Session& session) {
   PlanStore store = open_store(arguments);
   const std::vector<PlanRecord> records = store.list();
@@ -45,12 +53,13 @@ void list(const Arguments& arguments, const Session& session) {
     fmt::print("No plans of this environment ({}).\n", store.file().string());
     return;
   }
-  Table table({{"ms"}, {"x plain"}, {"worst"}, {"problem", false}, {"demands", false}});
+  Table table({{"ms"}, {"x plain"}, {"worst"}, {"problem", false}, {"demands", false}, {"timed on", false}});
   for (const PlanRecord& record : records) {
-    table.add({fmt::format("{:.3f}", record.seconds * 1e3),
-               record.plain_seconds > 0 ? fmt::format("{:.2f}", record.plain_seconds / record.seconds) : "-",
+    const bool timed = record.seconds > 0;
+    table.add({timed ? fmt::format("{:.3f}", record.seconds * 1e3) : "-",
+               timed && record.plain_seconds > 0 ? fmt::format("{:.2f}", record.plain_seconds / record.seconds) : "-",
                fmt::format("{:.3f}", record.worst), to_string(record.problem),
-               record.constraints.empty() ? "-" : record.constraints});
+               record.constraints.empty() ? "-" : record.constraints, timed_on(record)});
   }
   fmt::print("{}{} plans in {}\n", table.text(), records.size(), store.file().string());
 }

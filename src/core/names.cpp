@@ -99,19 +99,28 @@ bool is_ignored(const NameTable& table, std::string_view name) {
   return false;
 }
 
+std::string modules_of(const NameTable& table) {
+  std::string text;
+  for (const Row& row : table.modules) text += fmt::format("{}{}", text.empty() ? "" : ", ", row.from);
+  return text;
+}
+
 const NameTable& table_for(std::span<const std::string> names) {
   const NameTable* best = nullptr;
   std::ptrdiff_t best_known = 0;
-  std::string table_names;
+  std::string table_names, examples;
   for (const NameTable& table : tables()) {
     const auto known =
         std::count_if(names.begin(), names.end(), [&](const auto& n) { return canonical_of(table, n).has_value(); });
     if (known > best_known) best = &table, best_known = known;
     table_names += fmt::format("{}{}", table_names.empty() ? "" : ", ", table.name);
+    examples += fmt::format("{}{}.weight", examples.empty() ? "" : " or ", table.modules.front().from);
   }
   if (!best) {
-    throw_caller("none of the {} tensor names belongs to a model we know ({}); the names are: {}", names.size(),
-                 table_names, names.empty() ? "(none)" : some_of(names));
+    throw_caller(
+        "none of the {} tensor names belongs to a model we know ({}); the names are: {}; expected are "
+        "names such as {}",
+        names.size(), table_names, names.empty() ? "(none)" : some_of(names), examples);
   }
   return *best;
 }
@@ -134,7 +143,8 @@ NameMap map_names(std::span<const std::string> names) {
   }
   if (!twice.empty()) throw_caller("{} tensors come twice: {}", twice.size(), some_of(twice));
   if (!unknown.empty()) {
-    throw_caller("{} tensors are unknown to the name table '{}': {}", unknown.size(), table.name, some_of(unknown));
+    throw_caller("{} tensors are unknown to the name table '{}': {}; it knows the .weight and .bias of {}",
+                 unknown.size(), table.name, some_of(unknown), modules_of(table));
   }
   return map;
 }

@@ -200,12 +200,15 @@ StackConfig config_for(const Safetensors& file, const std::filesystem::path& pat
   const std::filesystem::path beside = std::filesystem::path(path).replace_filename("config.json");
   if (std::filesystem::exists(beside)) return read_bert_config(beside);
   const Inferred found = infer(by_canonical_name(tensors));
+  StackConfig example;  // what the tensors tell; the rest is for the caller to correct
+  example.layers = found.layers, example.d_model = found.d_model, example.d_ff = found.d_ff;
+  example.bias = found.bias, example.final_norm = found.final_norm;
   throw_caller(
       "{}: the tensors tell l{} d{} f{}{}{}, but not the number of heads, causal or bi, post or pre, the activation "
-      "and eps; "
-      "there is no {} in the file's metadata and no config.json beside it: give a configuration such as '{}'",
+      "and eps; there is no {} in the file's metadata and no config.json beside it: give the whole configuration "
+      "(--config on the command line), such as '{}'",
       path.string(), found.layers, found.d_model, found.d_ff, found.bias ? "" : " nobias",
-      found.final_norm ? " finalnorm" : "", kConfigKey, to_string(StackConfig{}));
+      found.final_norm ? " finalnorm" : "", kConfigKey, to_string(example));
 }
 
 }  // namespace

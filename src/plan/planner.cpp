@@ -21,8 +21,8 @@ struct Trim {  // after the losers are gone
 void check_forced_names(const Candidate& plain, const Constraints& constraints) {
   for (const Choice& choice : constraints.forced) {
     if (!plain.find(choice.name)) {
-      throw_caller("no choice is named '{}' (forced to '{}'); there are: {}", choice.name, choice.value,
-                   plain.to_string());
+      throw_caller("no choice is named '{}' (forced to '{}'); there are, with the plain path's values: {}", choice.name,
+                   choice.value, plain.to_string());
     }
   }
 }

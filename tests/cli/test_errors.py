@@ -56,3 +56,8 @@ def test_a_bad_suite_is_named(gnomon, tmp_path):
 def test_help_teaches_with_examples(gnomon, command):
     help_text = gnomon(command, "--help").stdout
     assert "Examples:" in help_text and f"gnomon {command}" in help_text
+
+
+@pytest.mark.parametrize("problem", ["b2 s3 d65 h4", "b2 q33"])
+def test_a_wrong_size_is_not_taken_for_a_misspelt_word(gnomon, problem):
+    assert "did you mean" not in gnomon("explain", problem, code=CALLER).stderr

@@ -50,9 +50,10 @@ TEST(Names, WhatNoTableKnowsIsRefused) {
     const char* says;
   } rows[] = {
       {{}, "none of the 0 tensor names belongs to a model we know (reference, bert)"},
-      {{"wte.weight", "h.0.ln"}, "wte.weight, h.0.ln"},
+      {{"wte.weight", "h.0.ln"}, "wte.weight, h.0.ln; expected are names such as layers.#.attn.q_proj.weight or encoder."},
       {{"layers.0.fc1.weight", "layers.0.fc3.weight"},
-       "1 tensors are unknown to the name table 'reference': layers.0.fc3.weight"},
+       "1 tensors are unknown to the name table 'reference': layers.0.fc3.weight; it knows the .weight and .bias of "
+       "layers.#.attn.q_proj, layers.#.attn.k_proj"},
       {{"layers.0.fc1.weight", "layers.x.fc1.weight"}, "layers.x.fc1.weight"},
       {{"layers.0.fc1.weight", "layers.00.fc1.weight"}, "layers.00.fc1.weight"},
       {{"layers.0.fc1.weight", "layers..fc1.weight"}, "layers..fc1.weight"},

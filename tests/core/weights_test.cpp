@@ -197,6 +197,8 @@ TEST(WeightsFile, WithoutAConfigurationSaysWhatItSawAndWhatIsMissing) {
   write_safetensors(path, Weights::random(with(kSmall, false, true), 9).named(), {});
   expect_error(ErrorKind::caller, "the tensors tell l2 d8 f12 nobias finalnorm, but not the number of heads",
                [&] { Weights::from_safetensors(path, std::nullopt); });
+  expect_error(ErrorKind::caller, "such as 'd8 h4 l2 f12 causal post gelu nobias finalnorm'",
+               [&] { Weights::from_safetensors(path, std::nullopt); });
   EXPECT_EQ(Weights::from_safetensors(path, with(kSmall, false, true)).config().d_ff, 12);
   write_safetensors(path, Weights::random(kSmall, 9).named(), {{"gnomon.config", "d8 hx"}});
   expect_error(ErrorKind::caller, "w.safetensors: stack configuration: word 2 'hx'",
