@@ -55,7 +55,10 @@ Call call_of(const gnomon_tensor* input, const gnomon_mask* mask, const gnomon_t
 }  // namespace
 
 gnomon_status gnomon_options_create(gnomon_options** out) {
-  return guarded([&] { *require(out, "out") = new gnomon_options{}; });
+  return guarded([&] {
+    require(out, "out");  // before there is anything to leak: the right of an assignment is evaluated first
+    *out = new gnomon_options{};
+  });
 }
 
 gnomon_status gnomon_options_set(gnomon_options* options, const char* name, const char* value) {

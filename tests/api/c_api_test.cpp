@@ -99,7 +99,6 @@ TEST_F(CApi, NullArgumentsAreTheCallersErrorAndNamed) {
     EXPECT_EQ(row.status, GNOMON_CALLER_ERROR) << row.argument;
     EXPECT_THAT(row.message, HasSubstr(std::string("`") + row.argument + "` is NULL"));
   }
-  gnomon_options_destroy(options);
 }
 
 TEST_F(CApi, BadTensorsAreTheCallersError) {
