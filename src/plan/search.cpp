@@ -46,7 +46,7 @@ void Search::run() {
     return;
   }
   contest_.report(incumbent_).outcome = Outcome::estimated;
-  if (!contest_.met(plain)) ladder_.push_back(plain);
+  if (!contest_.met(plain)) runners_up_.push_back({plain, 1});
   if (!(contest_.candidate(incumbent_) == estimate)) {
     notes.push_back(fmt::format("the estimate {} was out: {}", estimate.to_string(), contest_.met(estimate)->reason));
   }
@@ -163,10 +163,9 @@ bool Search::settle(const Group& group, double until) {
   bool changed = false;
   while (!pending.empty() && !contest_.over(incumbent_)) {
     std::vector<Contender> heat = enroll_heat(pending, group.name);
-    if (!exhaustive_) contest_.screen(incumbent_, heat, until);
+    if (!exhaustive_) screen(heat, until);
     for (Contender& challenger : heat) {
-      if (is_out(contest_.report(incumbent_)) && !step_down())
-        throw_environment("no candidate is left:{}", list_fates(contest_.reports));
+      if (is_out(contest_.report(incumbent_))) fall();
       changed |= meet(challenger, until);
       challenger.plan.reset();
     }
@@ -175,12 +174,27 @@ bool Search::settle(const Group& group, double until) {
   return changed;
 }
 
-bool Search::meet(Contender& challenger, double until) {
-  Duel result = contest_.duel(incumbent_, challenger, until);
-  while (result == Duel::incumbent_out) {  // it ends: the ladder is finite
-    if (!step_down()) throw_environment("no candidate is left:{}", list_fates(contest_.reports));
-    result = contest_.duel(incumbent_, challenger, until);
+void Search::screen(std::vector<Contender>& heat, double until) {
+  std::vector<std::size_t> entered;
+  for (const Contender& challenger : heat) entered.push_back(challenger.report);
+  contest_.screen(incumbent_, heat, until);
+  for (const std::size_t report : entered) {
+    if (contest_.reports[report].outcome == Outcome::halved) stay_behind(contest_.reports[report]);
   }
+}
+
+// Nobody leaves because of an incumbent that is fast and wrong: it is judged before its time counts against another.
+Duel Search::judged_duel(Contender& challenger, double until) {
+  for (;;) {  // it ends: every fall puts a candidate out
+    const Duel result = contest_.duel(incumbent_, challenger, until);
+    const bool stays = result == Duel::slower || result == Duel::tie || result == Duel::undecided;
+    if (result != Duel::incumbent_out && (!stays || contest_.recheck(incumbent_))) return result;
+    fall();
+  }
+}
+
+bool Search::meet(Contender& challenger, double until) {
+  const Duel result = judged_duel(challenger, until);
   CandidateReport& its = contest_.report(challenger);
   const Candidate& mine = contest_.candidate(incumbent_);
   switch (result) {
@@ -193,14 +207,19 @@ bool Search::meet(Contender& challenger, double until) {
       return false;
     case Duel::slower:
       its.outcome = Outcome::lost;
+      stay_behind(its);
       return false;
     case Duel::tie:
     case Duel::undecided:
       its.outcome = Outcome::tied;
       // Time ended this one while the interval was wide: a simpler one that looks slower is not taken on trust.
-      if (result == Duel::undecided && its.ratio > 1) return false;
+      if (result == Duel::undecided && its.ratio > 1) {
+        stay_behind(its);
+        return false;
+      }
       if (backend_.complexity(its.candidate) >= backend_.complexity(mine)) {
         its.reason += "; the incumbent is no more complex and stays";
+        stay_behind(its);
         return false;
       }
       if (!contest_.recheck(challenger)) return false;
@@ -220,25 +239,37 @@ void Search::crown(Contender&& challenger, Outcome fate_of_the_old, const std::s
   old.outcome = fate_of_the_old;
   old.reason = fmt::format(
       "{} ({})", reason.empty() ? fmt::format("{:.3g} times slower than the next", 1 / its.ratio) : reason, its.reason);
-  ladder_.push_back(old.candidate);
+  measure_by(its.ratio);
+  runners_up_.push_back({old.candidate, 1 / its.ratio});
   its.outcome = Outcome::won;
   incumbent_ = std::move(challenger);
 }
 
+// The incumbent has become another, whose time over the former's is `ratio`.
+void Search::measure_by(double ratio) {
+  for (RunnerUp& other : runners_up_) other.ratio /= ratio;
+}
+
 bool Search::step_down() {
-  while (!ladder_.empty()) {
+  while (!runners_up_.empty()) {
     const CandidateReport fallen = contest_.report(incumbent_);
-    const Candidate next = ladder_.back();
-    ladder_.pop_back();
+    const auto best = std::ranges::min_element(runners_up_, {}, &RunnerUp::ratio);
+    const RunnerUp next = *best;
+    runners_up_.erase(best);
+    measure_by(next.ratio);
     incumbent_.plan.reset();
     notes.push_back(fmt::format("{} fell: {}", fallen.candidate.to_string(), fallen.reason));
     const bool timed = options_.effort != Effort::estimate;
-    if (contest_.enroll(next, "start", timed, false, incumbent_) == Entry::ready) {
+    if (contest_.enroll(next.candidate, "start", timed, false, incumbent_) == Entry::ready) {
       contest_.report(incumbent_).outcome = timed ? Outcome::won : Outcome::estimated;
       return true;
     }
   }
   return false;
+}
+
+void Search::fall() {
+  if (!step_down()) throw_environment("no candidate is left:{}", list_fates(contest_.reports));
 }
 
 }  // namespace gnomon

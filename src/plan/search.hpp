@@ -22,7 +22,7 @@ class Search {
   // environment error when those that they leave all fail.
   void run();
 
-  // For when the incumbent proved wrong: the one it had displaced, judged anew. False when none is left.
+  // For when the incumbent proved wrong: the next best that still passes takes its place. False when none is left.
   bool step_down();
 
   Contender& incumbent() { return incumbent_; }
@@ -35,6 +35,12 @@ class Search {
     std::deque<std::string> pending;  // groups to be opened again
   };
 
+  // One that the incumbent keeps from its place, and its time over the incumbent's, by paired ratios.
+  struct RunnerUp {
+    Candidate candidate;
+    double ratio;
+  };
+
   Candidate constrained(const Candidate& candidate) const { return candidate.with(options_.constraints.forced); }
   void start(const Candidate& plain, const Candidate& estimate, bool timed);
   bool first_of_any_group(const Candidate& plain, bool timed);
@@ -45,8 +51,13 @@ class Search {
   void reopen(Agenda& agenda, const std::string& changed) const;
   bool settle(const Group& group, double until);  // true when the incumbent changed
   std::vector<Contender> enroll_heat(std::deque<Candidate>& pending, const std::string& group);
+  void screen(std::vector<Contender>& heat, double until);
   bool meet(Contender& challenger, double until);
+  Duel judged_duel(Contender& challenger, double until);
   void crown(Contender&& challenger, Outcome fate_of_the_old, const std::string& reason);
+  void stay_behind(const CandidateReport& loser) { runners_up_.push_back({loser.candidate, loser.ratio}); }
+  void measure_by(double ratio);
+  void fall();  // step_down(), or an environment error with every fate when none is left
   void put_off(const std::string& group, const std::vector<Candidate>& candidates);
   void put_off_the_rest(Agenda& agenda);
 
@@ -56,7 +67,7 @@ class Search {
   const PlannerOptions& options_;
   bool exhaustive_, cut_short_ = false;
   Contender incumbent_;
-  std::vector<Candidate> ladder_;  // former incumbents, the first one first
+  std::vector<RunnerUp> runners_up_;  // former incumbents, and those that lost to the present one
 };
 
 }  // namespace gnomon

@@ -413,22 +413,53 @@ TEST(Planner, StoredIsNotThePlannersBusiness) {
   EXPECT_THROW(world.plan(), Error);
 }
 
-// Wrong from the 60th run on: right when it won, wrong when the planning ends.
-TEST(Planner, AWinnerThatFailsTheLastCheckLeavesItsPlaceToTheOneItDisplaced) {
+// A world of one group for each candidate, in this order; plain takes 4 ms.
+World one_by_one(const std::vector<std::pair<std::string, Behaviour>>& rows) {
   World world;
-  world.candidates({{"fast", {.seconds = 1e-3, .fault = Fault::nan, .from_run = 12}}});
-  world.backend.the_groups.push_back({"fuse", {{{"fuse", "on"}}}, {}});
-  world.backend.behaviour = [](const Candidate& candidate) -> Behaviour {
-    if (candidate.on("fuse")) return {.seconds = 1e-3};  // a tie: 32 more runs for the incumbent
-    if (candidate.get("path") == "fast") return {.seconds = 1e-3, .fault = Fault::nan, .from_run = 12};
-    return {.seconds = 4e-3};
-  };
-  const PlanResult result = world.plan();
-  EXPECT_EQ(result.record.winner.to_string(), "path=plain fuse=off");
-  EXPECT_EQ(report_on(result.record, "fast").outcome, Outcome::rejected);
-  EXPECT_EQ(report_on(result.record, "plain").outcome, Outcome::won);
-  ASSERT_FALSE(result.record.notes.empty());
-  EXPECT_THAT(result.record.notes[0], HasSubstr("path=fast fuse=off fell: after it was timed: 1 of 128"));
+  world.candidates({rows.begin(), rows.end()});
+  world.backend.the_groups.clear();
+  for (const auto& [path, behaviour] : rows) world.backend.the_groups.push_back({path, {{{"path", path}}}, {}});
+  return world;
+}
+
+// Right when it won, wrong by the time that others lose to it.
+TEST(Planner, AnIncumbentThatTurnedWrongTakesNobodyElseOut) {
+  for (const Fault fault : {Fault::nan, Fault::writes_half, Fault::writes_past_end}) {
+    World world =
+        one_by_one({{"bad", {.seconds = 0.5e-3, .fault = fault, .from_run = 9}}, {"fast", {.seconds = 1e-3}}});
+    const PlanRecord record = world.plan().record;
+    EXPECT_EQ(record.winner.get("path"), "fast");
+    EXPECT_EQ(report_on(record, "bad").outcome, Outcome::rejected);
+    EXPECT_THAT(report_on(record, "bad").reason, HasSubstr("after it was timed: "));
+    EXPECT_NEAR(report_on(record, "fast").ratio, 0.25, 1e-6) << "measured against plain, not against the bad one";
+    ASSERT_EQ(record.notes.size(), 1u);
+    EXPECT_THAT(record.notes[0], HasSubstr("path=bad fuse=off fell: after it was timed: "));
+  }
+}
+
+TEST(Planner, TheBestOfThoseThatLostTakesTheFallenOnesPlace) {
+  World world = one_by_one({{"bad", {.seconds = 0.5e-3, .fault = Fault::nan, .from_run = 19}},
+                            {"good", {.seconds = 1.5e-3}},
+                            {"best", {.seconds = 1e-3}},
+                            {"slow", {.seconds = 2e-3}}});
+  const PlanRecord record = world.plan().record;
+  EXPECT_EQ(report_on(record, "bad").outcome, Outcome::rejected) << report_on(record, "bad").samples;
+  EXPECT_EQ(record.winner.get("path"), "best");
+  EXPECT_EQ(report_on(record, "slow").outcome, Outcome::lost);
+  EXPECT_NEAR(report_on(record, "slow").ratio, 2, 1e-6);
+}
+
+// The last challenger throws, so that nothing is judged between the incumbent's last runs and the end.
+TEST(Planner, AWinnerThatFailsTheLastCheckLeavesItsPlaceToTheNextBest) {
+  World world = one_by_one({{"fast", {.seconds = 1e-3, .fault = Fault::nan, .from_run = 9}},
+                            {"odd", {.seconds = 0.9e-3, .fault = Fault::throws, .from_run = 6}}});
+  const PlanRecord record = world.plan().record;
+  EXPECT_EQ(record.winner.get("path"), "plain");
+  EXPECT_EQ(report_on(record, "odd").outcome, Outcome::rejected);
+  EXPECT_EQ(report_on(record, "fast").outcome, Outcome::rejected);
+  EXPECT_EQ(report_on(record, "plain").outcome, Outcome::won);
+  ASSERT_FALSE(record.notes.empty());
+  EXPECT_THAT(record.notes[0], HasSubstr("path=fast fuse=off fell: after it was timed: 1 of 128"));
 }
 
 TEST(Planner, AnIncumbentThatFailsWhileTimedIsReplaced) {
