@@ -20,7 +20,7 @@ function(gnomon_test_room name)
   gtest_discover_tests(gnomon_test_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
 endfunction()
 
-foreach(room core plan cpu engine)
+foreach(room core plan cpu engine cuda)
   if(TARGET gnomon_${room})
     gnomon_test_room(${room} gnomon_${room})
   endif()

@@ -1,0 +1,198 @@
+#include "cuda/compiler.hpp"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "core/error.hpp"
+#include "core/file.hpp"
+#include "core/fingerprint.hpp"
+#include "core/log.hpp"
+#include "cuda/nvrtc.hpp"
+
+namespace gnomon::cuda {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kMagic = "gnomon kernel 1\n";
+
+void check_nvrtc(int result, const char* call) {
+  if (result != 0) throw_internal("{} failed: {}", call, nvrtc().error_string(result));
+}
+
+struct Program {
+  NvrtcProgram* handle = nullptr;
+  ~Program() {
+    if (handle) nvrtc().destroy(&handle);
+  }
+  std::string log() const {
+    std::size_t size = 0;
+    if (nvrtc().log_size(handle, &size) != 0 || size <= 1) return {};
+    std::string text(size, '\0');
+    nvrtc().log(handle, text.data());
+    text.resize(std::strlen(text.c_str()));
+    return text;
+  }
+  std::string image(bool portable) const {
+    std::size_t size = 0;
+    check_nvrtc(portable ? nvrtc().ptx_size(handle, &size) : nvrtc().cubin_size(handle, &size), "nvrtcGetCUBINSize");
+    std::string bytes(size, '\0');
+    check_nvrtc(portable ? nvrtc().ptx(handle, bytes.data()) : nvrtc().cubin(handle, bytes.data()), "nvrtcGetCUBIN");
+    return bytes;
+  }
+};
+
+// A device newer than the compiler: PTX of the newest architecture that it knows, which the driver translates.
+Architecture known_to_compiler(Architecture a) {
+  const int wanted = a.major * 10 + a.minor;
+  if (wanted <= nvrtc().newest_arch) return a;
+  return {nvrtc().newest_arch / 10, nvrtc().newest_arch % 10, false, true};
+}
+
+std::vector<std::string> options_for(const KernelSource& source, const Architecture& architecture) {
+  std::vector<std::string> options = {"--gpu-architecture=" + known_to_compiler(architecture).name(), "--std=c++17"};
+  if (!known_to_compiler(architecture).portable) options.push_back("--ptxas-options=-v");  // the resource report
+  for (const std::string& define : source.defines) options.push_back("--define-macro=" + define);
+  return options;
+}
+
+void append(std::string& to, std::string_view text) {
+  const std::uint64_t size = text.size();
+  to.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
+}
+
+bool take(std::string_view& from, std::string& text) {
+  std::uint64_t size = 0;
+  if (from.size() < sizeof size) return false;
+  std::memcpy(&size, from.data(), sizeof size);
+  from.remove_prefix(sizeof size);
+  if (size > from.size()) return false;
+  text = from.substr(0, size);
+  from.remove_prefix(size);
+  return true;
+}
+
+}  // namespace
+
+std::string KernelSource::to_string() const {
+  std::string text = file + ": " + expression;
+  for (const std::string& define : defines) text += " " + define;
+  return text;
+}
+
+fs::path default_kernel_cache() {
+  if (const char* own = std::getenv("GNOMON_KERNEL_CACHE")) return own;
+  const auto set = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value && *value ? fs::path(value) : fs::path();
+  };
+  if (fs::path cache = set("XDG_CACHE_HOME"); !cache.empty()) return cache / "gnomon" / "kernels";
+  if (fs::path home = set("HOME"); !home.empty()) return home / ".cache" / "gnomon" / "kernels";
+  return {};
+}
+
+Compiler::Compiler(fs::path cache, std::span<const SourceFile> sources) : cache_(std::move(cache)), sources_(sources) {}
+
+std::string Compiler::key(const KernelSource& source, const Architecture& architecture) const {
+  std::string text = nvrtc().version_text + "\n" + source.to_string() + "\n";
+  for (const std::string& option : options_for(source, architecture)) text += option + "\n";
+  text += with_includes(sources_, source.file);
+  return fmt::format("{:016x}{:016x}", hash_bytes(text.data(), text.size(), 1),
+                     hash_bytes(text.data(), text.size(), 2));
+}
+
+std::shared_ptr<const CompiledKernel> Compiler::get(const KernelSource& source, const Architecture& architecture) {
+  const std::string name = key(source, architecture);
+  const fs::path file = cache_.empty() ? fs::path() : cache_ / (name + ".kernel");
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = kernels_.find(name); found != kernels_.end()) return found->second;
+  }
+  std::optional<CompiledKernel> kernel;
+  if (!file.empty()) kernel = read(file);
+  const bool compiled = !kernel;
+  if (compiled) {  // outside the lock: different kernels compile side by side, and two of one are merely wasteful
+    kernel = compile(source, architecture);
+    if (!file.empty()) write(file, *kernel);
+  }
+  const std::lock_guard lock(mutex_);
+  compilations_ += compiled;
+  return kernels_.try_emplace(name, std::make_shared<const CompiledKernel>(std::move(*kernel))).first->second;
+}
+
+CompiledKernel Compiler::compile(const KernelSource& source, const Architecture& architecture) const {
+  std::vector<std::string> names, texts;
+  std::vector<const char*> name_pointers, text_pointers;
+  for (const SourceFile& file : sources_) {
+    names.emplace_back(file.name);
+    texts.emplace_back(file.text);
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    name_pointers.push_back(names[i].c_str());
+    text_pointers.push_back(texts[i].c_str());
+  }
+  const std::string main = "#include \"" + source.file + "\"\n";
+  Program program;
+  check_nvrtc(nvrtc().create(&program.handle, main.c_str(), "gnomon.cu", static_cast<int>(names.size()),
+                             text_pointers.data(), name_pointers.data()),
+              "nvrtcCreateProgram");
+  check_nvrtc(nvrtc().add_name(program.handle, source.expression.c_str()), "nvrtcAddNameExpression");
+  const std::vector<std::string> options = options_for(source, architecture);
+  std::vector<const char*> option_pointers;
+  for (const std::string& option : options) option_pointers.push_back(option.c_str());
+  const int result = nvrtc().compile(program.handle, static_cast<int>(option_pointers.size()), option_pointers.data());
+  if (result != 0) {
+    throw_internal("{} does not compile for {} with NVRTC {} ({}):\n{}", source.to_string(), architecture.name(),
+                   nvrtc().version_text, nvrtc().error_string(result), program.log());
+  }
+  CompiledKernel kernel;
+  const char* symbol = nullptr;
+  check_nvrtc(nvrtc().lowered_name(program.handle, source.expression.c_str(), &symbol), "nvrtcGetLoweredName");
+  kernel.symbol = symbol;
+  kernel.log = program.log();
+  kernel.image = program.image(known_to_compiler(architecture).portable);
+  return kernel;
+}
+
+std::optional<CompiledKernel> Compiler::read(const fs::path& file) const {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return {};
+  try {
+    const MappedFile mapped = map_file(file);
+    std::string_view rest(reinterpret_cast<const char*>(mapped.bytes.data()), mapped.bytes.size());
+    std::uint64_t sum = 0;
+    if (rest.starts_with(kMagic) && rest.size() >= kMagic.size() + sizeof sum) {
+      std::memcpy(&sum, rest.data() + kMagic.size(), sizeof sum);
+      rest.remove_prefix(kMagic.size() + sizeof sum);
+      CompiledKernel kernel;
+      if (hash_bytes(rest.data(), rest.size(), 0) == sum && take(rest, kernel.symbol) && take(rest, kernel.log) &&
+          take(rest, kernel.image))
+        return kernel;
+    }
+    log::warn_once("kernel file " + file.string(),
+                   fmt::format("{} is no compiled kernel or is damaged: it is compiled anew", file.string()));
+  } catch (const std::exception& error) {
+    log::warn_once("kernel cache " + cache_.string(), fmt::format("kernel cache: {}", error.what()));
+  }
+  return {};
+}
+
+void Compiler::write(const fs::path& file, const CompiledKernel& kernel) const {
+  std::string body;
+  append(body, kernel.symbol);
+  append(body, kernel.log);
+  append(body, kernel.image);
+  const std::uint64_t sum = hash_bytes(body.data(), body.size(), 0);
+  try {
+    fs::create_directories(cache_);
+    FileWriter writer(file);
+    writer.write(kMagic.data(), kMagic.size());
+    writer.write(&sum, sizeof sum);
+    writer.write(body.data(), body.size());
+    writer.commit();
+  } catch (const std::exception& error) {
+    log::warn_once("kernel cache " + cache_.string(),
+                   fmt::format("compiled kernels are kept in memory only: {}", error.what()));
+  }
+}
+
+}  // namespace gnomon::cuda

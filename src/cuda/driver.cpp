@@ -1,0 +1,56 @@
+#include "cuda/driver.hpp"
+
+#include <array>
+#include <new>
+
+#include "core/error.hpp"
+#include "cuda/dynamic_library.hpp"
+
+namespace gnomon::cuda {
+namespace {
+
+constexpr int kOldest = 12000;  // thread-block clusters, lazily loaded modules, graphs that may be launched again
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+Driver load() {
+  const std::array names = {std::string("libcuda.so.1")};
+  const DynamicLibrary library = DynamicLibrary::open("NVIDIA's driver", names, {});
+  Driver api;
+#define GNOMON_CUDA_TEXT(name) #name
+#define GNOMON_CUDA_BIND(name) library.bind(api.name, GNOMON_CUDA_TEXT(name));
+  library.bind(api.cuDriverGetVersion, "cuDriverGetVersion");
+  if (api.cuDriverGetVersion(&api.version) != CUDA_SUCCESS || api.version < kOldest) {
+    throw_environment("NVIDIA's driver ({}) is of CUDA {}; Gnomon needs {} or newer", library.path().string(),
+                      version_text(api.version), version_text(kOldest));
+  }
+  GNOMON_CUDA_DRIVER(GNOMON_CUDA_BIND)
+#undef GNOMON_CUDA_BIND
+#undef GNOMON_CUDA_TEXT
+  api.cuFuncGetParamInfo = reinterpret_cast<decltype(api.cuFuncGetParamInfo)>(library.find("cuFuncGetParamInfo"));
+  if (const CUresult result = api.cuInit(0); result != CUDA_SUCCESS) {
+    const char* text = nullptr;
+    api.cuGetErrorString(result, &text);
+    throw_environment("NVIDIA's driver cannot be used: {} (error {} of cuInit)", text ? text : "unknown reason",
+                      static_cast<int>(result));
+  }
+  return api;
+}
+
+}  // namespace
+
+const Driver& driver() {
+  static const Driver api = load();  // a failure is tried again: it may have been repaired
+  return api;
+}
+
+void check(CUresult result, const char* call) {
+  if (result == CUDA_SUCCESS) return;
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) throw std::bad_alloc();
+  const char *name = nullptr, *text = nullptr;
+  driver().cuGetErrorName(result, &name);
+  driver().cuGetErrorString(result, &text);
+  throw_environment("{} failed: {} ({})", call, name ? name : std::to_string(result), text ? text : "no description");
+}
+
+}  // namespace gnomon::cuda

@@ -1,0 +1,82 @@
+// A kernel loaded on a device, and the one way to launch it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <type_traits>
+
+#include "cuda/compiler.hpp"
+#include "cuda/device.hpp"
+
+namespace gnomon::cuda {
+
+// Blocks are numbered in x alone, which reaches 2^31 - 1: y and z end at 65,535, and a batch does not.
+struct LaunchShape {
+  std::int64_t blocks = 1;
+  int threads = 128;
+  int dynamic_shared_bytes = 0;
+  int cluster = 1;           // blocks of a thread-block cluster
+  bool overlapping = false;  // may start before the kernel ahead of it ends: the code waits by griddepcontrol.wait
+};
+
+class Kernel {
+ public:
+  // The device must be current. Sets the most dynamic shared memory that any launch will ask for.
+  Kernel(const CompiledKernel& compiled, std::string name);
+  ~Kernel();
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  // Once, before the first launch: how much dynamic shared memory launches may ask for.
+  void allow_dynamic_shared(int bytes);
+  int resident_blocks(int threads, int dynamic_shared_bytes) const;  // of one multiprocessor
+
+  // The device must be current. Arguments are passed as they are: their types must be those of the kernel's parameters,
+  // and their number and sizes are compared with them.
+  template <typename... Args>
+  void launch(CUstream stream, const LaunchShape& shape, const Args&... args) const {
+    static_assert((std::is_trivially_copyable_v<Args> && ...));
+    constexpr std::size_t count = sizeof...(Args);
+    const std::array<std::size_t, count> sizes = {sizeof(Args)...};
+    std::array<void*, count> pointers = {const_cast<void*>(static_cast<const void*>(&args))...};
+    launch_with(stream, shape, pointers.data(), sizes.data(), count);
+  }
+
+  const std::string& name() const { return name_; }
+  CUfunction function() const { return function_; }
+
+ private:
+  void launch_with(CUstream stream, const LaunchShape& shape, void** args, const std::size_t* sizes,
+                   std::size_t count) const;
+  void compare_parameters(const std::size_t* sizes, std::size_t count) const;
+
+  std::string name_;
+  CUmodule module_ = nullptr;
+  CUfunction function_ = nullptr;
+  int dynamic_shared_ = 48 << 10;
+  std::vector<std::size_t> parameter_sizes_;
+  bool parameters_known_ = false;
+};
+
+// The kernels of one device, each loaded once and kept. Safe from several threads.
+class KernelLibrary {
+ public:
+  KernelLibrary(const Device& device, std::shared_ptr<Compiler> compiler)
+      : device_(device), compiler_(std::move(compiler)) {}
+  // `dynamic_shared_bytes`: the most that launches of it will ask for.
+  const Kernel& get(const KernelSource& source, int dynamic_shared_bytes = 0);
+  Compiler& compiler() { return *compiler_; }
+  const Device& device() const { return device_; }
+
+ private:
+  const Device& device_;
+  std::shared_ptr<Compiler> compiler_;
+  std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<Kernel>> kernels_;
+};
+
+}  // namespace gnomon::cuda
