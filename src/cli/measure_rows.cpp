@@ -153,7 +153,7 @@ RowResult measure_row(const BenchRow& row, EngineOptions options, const RowBudge
   const auto bench = backend->open_workbench(row.problem, workload.call());
   EnginePlan forward(engine);
   const auto bound = backend->prepare(row.problem, result.winner);
-  bound->set_verified_range(bench->input_max());
+  bound->set_verified_range(bench->input_range());
   result.verdict = bench->check(forward);
   result.scratch_bytes = bound->scratch_bytes();
   result.packed_bytes = bound->packed_bytes();

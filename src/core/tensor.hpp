@@ -31,6 +31,7 @@ struct MaskView {
   const std::uint8_t* data = nullptr;
   std::array<std::int64_t, 2> shape{};
   std::array<std::int64_t, 2> strides{};  // in bytes
+  bool valid(std::int64_t b, std::int64_t s) const { return data[b * strides[0] + s * strides[1]] != 0; }
 };
 
 // One forward pass on the caller's memory. `output` may be exactly `input` (same address and strides).

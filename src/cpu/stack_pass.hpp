@@ -31,6 +31,7 @@ class StackPass {
 
   // Row items.
   void load(const Rows& rows);
+  bool in_verified_range(const Rows& rows) const;
   void find_keys(std::int64_t sequence);
   void project(const Products& products, std::int64_t layer, int worker, const Rows& rows);
   void finish(const Products& products, std::int64_t layer, int worker, const Rows& rows);

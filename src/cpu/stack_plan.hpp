@@ -62,7 +62,10 @@ class StackPlan final : public Plan {
   std::int64_t scratch_bytes() const override { return static_cast<std::int64_t>(claim_.bytes()); }
   std::int64_t packed_bytes() const override;
   std::int64_t range_fallbacks() const override { return range_fallbacks_.load(std::memory_order_relaxed); }
-  void set_verified_range(double range) override { verified_range_.store(static_cast<float>(range)); }
+  void set_verified_range(const InputRange& range) override {
+    smallest_row_.store(static_cast<float>(range.low));
+    largest_row_.store(static_cast<float>(range.high));
+  }
 
  private:
   friend class StackPass;
@@ -84,7 +87,7 @@ class StackPlan final : public Plan {
   std::vector<BlockProducts> fp32_, reduced_;
   std::vector<reference::PlainAttention> plain_attention_;  // one when attention is not fused
   std::unique_ptr<SliceFlags[]> flags_;                     // of each slice; only when precision is reduced
-  std::atomic<float> verified_range_{std::numeric_limits<float>::infinity()};
+  std::atomic<float> smallest_row_{0}, largest_row_{std::numeric_limits<float>::infinity()};  // the verified range
   std::atomic<std::int64_t> range_fallbacks_{0};
 };
 

@@ -212,13 +212,8 @@ void to_bf16(const float* x, std::uint16_t* y, std::int64_t n) {
   std::copy(narrow, narrow + (n - i), y + i);
 }
 
-float max_row_rms(const float* x, std::int64_t rows, std::int64_t n) {
-  float largest = 0;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const float squares = sum_of(x + r * n, n, [](VF v) { return hn::Mul(v, v); });
-    if (squares > largest) largest = squares;
-  }
-  return std::sqrt(largest / static_cast<float>(n));
+float row_rms(const float* x, std::int64_t n) {
+  return std::sqrt(sum_of(x, n, [](VF v) { return hn::Mul(v, v); }) / static_cast<float>(n));
 }
 
 float max_abs_finite(const float* x, std::int64_t n, bool* all_finite) {
@@ -261,7 +256,7 @@ const VecKernels* table() {
       .from_bf16 = &from_bf16,
       .to_f16 = &to_f16,
       .to_bf16 = &to_bf16,
-      .max_row_rms = &max_row_rms,
+      .row_rms = &row_rms,
       .max_abs_finite = &max_abs_finite,
   };
   return &kernels;

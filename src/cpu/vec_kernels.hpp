@@ -55,9 +55,8 @@ struct VecKernels {
   void (*from_bf16)(const std::uint16_t* x, float* y, std::int64_t n);
   void (*to_f16)(const float* x, std::uint16_t* y, std::int64_t n);   // round to nearest even
   void (*to_bf16)(const float* x, std::uint16_t* y, std::int64_t n);  // round to nearest even, NaN stays NaN
-  // The largest root mean square of a row of d floats (rows side by side); rows with NaN do not count, a sum of squares
-  // that overflows is infinite.
-  float (*max_row_rms)(const float* x, std::int64_t rows, std::int64_t d);
+  // The root mean square of a row of d floats: NaN where it holds one, infinite where the sum of squares overflows.
+  float (*row_rms)(const float* x, std::int64_t d);
   // The largest finite |x|, and whether every element is finite.
   float (*max_abs_finite)(const float* x, std::int64_t n, bool* all_finite);
 };

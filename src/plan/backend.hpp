@@ -11,6 +11,7 @@
 #include "core/problem.hpp"
 #include "core/tensor.hpp"
 #include "plan/candidate.hpp"
+#include "plan/input_range.hpp"
 
 namespace gnomon {
 
@@ -26,7 +27,7 @@ class Plan {
   virtual void poison_scratch() {}  // fills its scratch with NaN: called before a checked run
   // Calls (or slices of calls) that left the range this plan was verified on and were answered in fp32.
   virtual std::int64_t range_fallbacks() const { return 0; }
-  virtual void set_verified_range(double) {}  // largest |input| of the verifying call; reduced-precision plans only
+  virtual void set_verified_range(const InputRange&) {}  // of the verifying call; reduced-precision plans only
 };
 
 // What a stored plan depends on. Entries made under another environment are misses.
@@ -46,7 +47,7 @@ class Workbench {
   virtual void before_timed_run() {}  // restores an in-place input; untimed
   virtual void run(Plan& plan) = 0;   // one run on scratch, complete on return
   // How large the valid rows of the input are, in the backend's own measure: what set_verified_range() is given.
-  virtual double input_max() const = 0;
+  virtual InputRange input_range() const = 0;
 };
 
 class Backend {

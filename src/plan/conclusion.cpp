@@ -15,7 +15,7 @@ Conclusion::Conclusion(Backend& backend, Clock& clock, const Problem& problem, c
       call_(call),
       bench_(bench),
       budget_end_(budget_end),
-      range_(bench.workbench->input_max()) {
+      range_(bench.workbench->input_range()) {
   if (!part()) return;
   // The reference once more, a pass of the winner that is hardly slower, and the comparison of every element.
   const double scale = backend.estimate_plain_seconds(problem) / backend.estimate_plain_seconds(bench.problem);
@@ -77,7 +77,7 @@ void Conclusion::judge_on_whole(Plan& plan, CandidateReport& its) {
     its.reason = fmt::format("on the whole call: {}", describe_failure(verdict, contract));
     return;
   }
-  range_ = whole->input_max();
+  range_ = whole->input_range();
   notes_.push_back("checked on the whole call");
 }
 

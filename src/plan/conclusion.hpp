@@ -20,7 +20,7 @@ class Conclusion {
   // The winner's plan for the whole problem. A winner that fails now leaves its place to the one it displaced.
   std::unique_ptr<Plan> conclude(Contest& contest, Search& search);
 
-  double range() const { return range_; }
+  const InputRange& range() const { return range_; }
   std::int64_t runs() const { return runs_; }  // beyond the contest's
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -33,7 +33,8 @@ class Conclusion {
   const Problem& problem_;
   const Call& call_;
   const Bench& bench_;
-  double budget_end_, range_;
+  double budget_end_;
+  InputRange range_;
   double whole_seconds_ = 0;  // what judging on the whole call will take
   bool judge_whole_ = false;
   std::int64_t runs_ = 0;

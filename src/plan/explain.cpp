@@ -23,6 +23,10 @@ std::string limit_share(double worst) {
   return std::isfinite(worst) ? fmt::format("{:.3f}", worst) : "inf";
 }
 
+std::string range_text(const InputRange& range) {
+  return range.low > 0 ? fmt::format("{:g} to {:g}", range.low, range.high) : fmt::format("up to {:g}", range.high);
+}
+
 std::string joined(const std::vector<std::string>& words) {
   return words.empty() ? "" : fmt::format("{}", fmt::join(words, ", "));
 }
@@ -85,8 +89,8 @@ std::string explain_text(const PlanRecord& record) {
     line("baseline", "plain path not timed");
   }
   line("bound", record.bound);
-  line("error", fmt::format("worst element at {} of the contract's limit, verified for |input| up to {:g}",
-                            limit_share(record.worst), record.verified_range));
+  line("error", fmt::format("worst element at {} of the contract's limit, verified for rows of size {}",
+                            limit_share(record.worst), range_text(record.verified_range)));
   line("timed on", record.calibrated_on);
   line("memory", format_bytes(static_cast<double>(record.scratch_bytes)) + " beyond input, output and weights");
   line("planning", fmt::format("{}, {} runs, {} s{}", name_of(record.effort), record.timing_runs,

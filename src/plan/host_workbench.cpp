@@ -67,7 +67,7 @@ double largest_finite(const Call& call) {
   const ConstTensorView& view = call.input;
   const std::int64_t step = view.strides[2] * static_cast<std::int64_t>(size_of(view.dtype));
   for_each_row(view, [&](const std::byte* row, std::int64_t b, std::int64_t s) {
-    if (call.mask && !call.mask->data[b * call.mask->strides[0] + s * call.mask->strides[1]]) return;
+    if (call.mask && !call.mask->valid(b, s)) return;
     for (std::int64_t i = 0; i < view.shape[2]; ++i) {
       const double value = std::abs(element(row + i * step, view.dtype));
       if (std::isfinite(value)) largest = std::max(largest, value);

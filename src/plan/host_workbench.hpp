@@ -18,7 +18,7 @@ class HostWorkbench : public Workbench {
   Verdict check(Plan& plan) override;
   void before_timed_run() override;
   void run(Plan& plan) override;
-  double input_max() const override { return input_max_; }
+  InputRange input_range() const override { return {0, input_max_}; }
 
  private:
   struct Free {

@@ -86,12 +86,25 @@ Json candidate_json(const CandidateReport& report) {
   return json;
 }
 
-std::array<double, 3> read_triple(const nlohmann::json& json, const char* key) {
+template <std::size_t N>
+std::array<double, N> read_numbers(const nlohmann::json& json, const char* key) {
   const nlohmann::json& values = json.at(key);
-  if (!values.is_array() || values.size() != 3) throw_environment("plan record: '{}' should be three numbers", key);
-  std::array<double, 3> triple{};
-  for (std::size_t i = 0; i < 3; ++i) triple[i] = read_number({{"value", values[i]}}, "value");
-  return triple;
+  if (!values.is_array() || values.size() != N) throw_environment("plan record: '{}' should be {} numbers", key, N);
+  std::array<double, N> numbers{};
+  for (std::size_t i = 0; i < N; ++i) numbers[i] = read_number({{"value", values[i]}}, "value");
+  return numbers;
+}
+
+// Files made before the range had a lower end hold one number. No weights' fingerprint is 0: such a plan is judged
+// again before its reduced precision is trusted.
+void read_range(const nlohmann::json& json, PlanRecord& record) {
+  if (!json.at("verified_range").is_array()) {
+    record.verified_range = {0, read_number(json, "verified_range")};
+    record.weights_fingerprint = 0;
+    return;
+  }
+  const auto [low, high] = read_numbers<2>(json, "verified_range");
+  record.verified_range = {low, high};
 }
 
 CandidateReport read_candidate(const nlohmann::json& json) {
@@ -101,7 +114,7 @@ CandidateReport read_candidate(const nlohmann::json& json) {
   report.reason = json.at("reason").get<std::string>();
   report.group = json.at("group").get<std::string>();
   report.samples = read_integer<int>(json, "samples");
-  const auto seconds = read_triple(json, "seconds"), ratio = read_triple(json, "ratio");
+  const auto seconds = read_numbers<3>(json, "seconds"), ratio = read_numbers<3>(json, "ratio");
   report.seconds_low = seconds[0], report.seconds = seconds[1], report.seconds_high = seconds[2];
   report.ratio_low = ratio[0], report.ratio = ratio[1], report.ratio_high = ratio[2];
   report.worst = read_number(json, "worst");
@@ -120,7 +133,7 @@ void write_record(Json& json, const PlanRecord& record) {
   json["plain_seconds"] = number<Json>(record.plain_seconds);
   json["bound"] = record.bound;
   json["worst"] = number<Json>(record.worst);
-  json["verified_range"] = number<Json>(record.verified_range);
+  json["verified_range"] = {number<Json>(record.verified_range.low), number<Json>(record.verified_range.high)};
   json["weights_fingerprint"] = record.weights_fingerprint;
   json["calibrated_on"] = record.calibrated_on;
   json["budget_exhausted"] = record.budget_exhausted;
@@ -150,8 +163,8 @@ void from_json(const nlohmann::json& json, PlanRecord& record) {
   record.plain_seconds = read_number(json, "plain_seconds");
   record.bound = json.at("bound").get<std::string>();
   record.worst = read_number(json, "worst");
-  record.verified_range = read_number(json, "verified_range");
   record.weights_fingerprint = read_integer<std::uint64_t>(json, "weights_fingerprint");
+  read_range(json, record);
   record.calibrated_on = json.at("calibrated_on").get<std::string>();
   if (!record.calibrated_on.empty()) parse_problem(record.calibrated_on);
   record.budget_exhausted = json.at("budget_exhausted").get<bool>();

@@ -10,6 +10,7 @@
 
 #include "core/problem.hpp"
 #include "plan/candidate.hpp"
+#include "plan/input_range.hpp"
 
 namespace gnomon {
 
@@ -51,7 +52,7 @@ struct PlanRecord {
   double seconds = 0;        // the winner's median
   double plain_seconds = 0;  // the plain path's, same run; 0: not timed
   double worst = 0;
-  double verified_range = 0;              // largest |input| the winner was verified on
+  InputRange verified_range;              // the inputs that the winner was verified on
   std::uint64_t weights_fingerprint = 0;  // of the weights it was last checked with
   std::string calibrated_on;              // the problem that was timed when the whole was too large; else empty
   bool budget_exhausted = false;

@@ -340,7 +340,7 @@ TEST_F(ReducedPrecisionTest, DiffersFromFp32WithinItsRange) {
     SCOPED_TRACE(to_string(c));
     PlanBench bench(c, rng_);
     StackPlan reduced = plan(bench, c.choices);
-    reduced.set_verified_range(100);
+    reduced.set_verified_range({0, 100});
     const auto answer = bench.run(reduced);
     EXPECT_EQ(reduced.range_fallbacks(), 0);
     Choices precise = c.choices;
@@ -355,9 +355,9 @@ TEST_F(ReducedPrecisionTest, OutsideTheVerifiedRangeTheFp32PlanAnswers) {
     SCOPED_TRACE(to_string(c));
     PlanBench bench(c, rng_);
     StackPlan reduced = plan(bench, c.choices);
-    reduced.set_verified_range(1e-3);
+    reduced.set_verified_range({0, 1e-3});
     expect_the_fp32_answer(bench, reduced, c.choices, /*fallbacks=*/2);  // one for each slice
-    reduced.set_verified_range(1e3);
+    reduced.set_verified_range({0, 1e3});
     bench.run(reduced);
     EXPECT_EQ(reduced.range_fallbacks(), 2) << "inside the range again";
   }
@@ -369,12 +369,30 @@ TEST_F(ReducedPrecisionTest, ARangeIsInclusive) {
   bench.input().fill(0.5);
   for (std::int64_t f = 0; f < 16; ++f) bench.set_input(0, 0, f, -3);  // a row of size 3, exactly
   StackPlan reduced = plan(bench, c.choices);
-  reduced.set_verified_range(3);
+  reduced.set_verified_range({0.5, 3});
   bench.run(reduced);
   EXPECT_EQ(reduced.range_fallbacks(), 0);
   for (std::int64_t f = 0; f < 16; ++f) bench.set_input(3, 5, f, 3.0000002384185791);
   bench.run(reduced);
   EXPECT_EQ(reduced.range_fallbacks(), 1) << "the second slice alone";
+  for (std::int64_t f = 0; f < 16; ++f) bench.set_input(3, 5, f, 0.49999997);
+  bench.run(reduced);
+  EXPECT_EQ(reduced.range_fallbacks(), 2) << "too small";
+}
+
+TEST_F(ReducedPrecisionTest, PaddingOfZerosIsNotTooSmall) {
+  PlanCase c = reduced_cases().front();
+  c.mask = MaskKind::right_padded;
+  PlanBench bench(c, rng_);
+  bench.input().fill(1);
+  bench.poison_padding(0);
+  StackPlan reduced = plan(bench, c.choices);
+  reduced.set_verified_range({0.5, 3});
+  bench.run(reduced);
+  EXPECT_EQ(reduced.range_fallbacks(), 0);
+  for (std::int64_t f = 0; f < 16; ++f) bench.set_input(0, 0, f, 0);  // a valid token
+  bench.run(reduced);
+  EXPECT_EQ(reduced.range_fallbacks(), 1);
 }
 
 // A pre-norm stack's residual stream is the input itself: an infinity in it makes an output that is not finite.

@@ -373,6 +373,33 @@ TEST(CpuNumbers, APrecisionThatWinsIsNamedAndInContract) {
   EXPECT_GT(engine.stats().range_fallbacks, 0);
 }
 
+// A pre-norm stack adds the same error to a smaller answer; a post-norm stack errs less on less and is not refused.
+TEST(CpuNumbers, AnInputSmallerThanAPlanWasJudgedOn) {
+  if (!cpu::cpu_info().bf16) GTEST_SKIP() << "this CPU has no bf16 products";
+  auto options = quick_options();
+  options.constraints.forced = {{"precision", "bf16_qk"}};
+  struct Row {
+    const char* problem;
+    bool falls_back;
+  };
+  for (const Row& row : {Row{"b2 s32 d64 h4 l2 f128 pre", true}, Row{"b2 s32 d64 h4 l2 f128 pre finalnorm", true},
+                         Row{"b2 s32 d64 h4 l2 f128 post", false}}) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      const CpuCase c{.problem = parse_problem(row.problem), .seed = seed};
+      Caller usual(c);
+      Engine engine(usual.weights(), options);
+      usual.expect_right_answer(engine);
+      EXPECT_EQ(engine.stats().range_fallbacks, 0);
+      for (const double scale : {0.1, 0.01, 1e-3}) {
+        const auto before = engine.stats().range_fallbacks;
+        Caller smaller({.problem = c.problem, .scale = scale, .seed = seed});
+        smaller.expect_right_answer(engine);
+        EXPECT_EQ(engine.stats().range_fallbacks > before, row.falls_back) << row.problem << " scale " << scale;
+      }
+    }
+  }
+}
+
 // ---- weights and stores
 
 std::vector<const char*> precisions() {

@@ -79,7 +79,7 @@ class FakePlan : public Plan {
   std::int64_t scratch_bytes() const override { return 1000 * problem_.batch; }
   std::int64_t packed_bytes() const override { return 500; }
   std::int64_t range_fallbacks() const override { return fallbacks_; }
-  void set_verified_range(double range) override { verified_range_ = range; }
+  void set_verified_range(const InputRange& range) override { verified_range_ = range.high; }
 
  private:
   FakeWorld& world_;
@@ -119,7 +119,7 @@ class FakeBench : public Workbench {
     world_.clock.pass(static_cast<FakePlan&>(plan).cost());
     plan.run({call_.input, call_.mask, output_.view(), nullptr});
   }
-  double input_max() const override { return input_max_; }
+  InputRange input_range() const override { return {0, input_max_}; }
 
  private:
   FakeWorld& world_;

@@ -81,9 +81,9 @@ class FakePlan final : public Plan {
   ~FakePlan() override;
   void run(const Call& call) override;
   std::int64_t scratch_bytes() const override { return 4096; }
-  void set_verified_range(double range) override { verified_range = range; }
+  void set_verified_range(const InputRange& range) override { verified_range = range; }
 
-  double verified_range = -1;
+  InputRange verified_range;
 
  private:
   FakeBackend& backend_;

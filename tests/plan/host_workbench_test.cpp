@@ -93,7 +93,7 @@ TEST(HostWorkbench, EveryDTypeLayoutAndPlaceIsJudgedWithoutTouchingTheCallersMem
         Tensors tensors(dtype, layout.shape, layout.strides, inplace);
         const auto in = tensors.in, out = tensors.out;
         HostWorkbench bench(tensors.problem, tensors.call, halve);
-        EXPECT_EQ(bench.input_max(), 8);
+        EXPECT_EQ(bench.input_range().high, 8);
         FunctionPlan good(halve);
         for (int i = 0; i < 3; ++i) {
           const Verdict verdict = bench.check(good);
@@ -150,7 +150,7 @@ TEST(HostWorkbench, InputMaxIsOfFiniteValues) {
   float* const in = reinterpret_cast<float*>(tensors.in.data());
   in[0] = INFINITY, in[1] = NAN, in[2] = -12.5f;
   HostWorkbench bench(tensors.problem, tensors.call, halve);
-  EXPECT_EQ(bench.input_max(), 12.5);
+  EXPECT_EQ(bench.input_range().high, 12.5);
   FunctionPlan good(halve);
   EXPECT_EQ(bench.check(good).worst, 0);  // NaN and infinity where the reference has them
 }

@@ -14,7 +14,7 @@ struct CountingBench final : Workbench {
     clock.pass(seconds + first);
     first = 0;
   }
-  double input_max() const override { return 0; }
+  InputRange input_range() const override { return {}; }
 
   fake::FakeClock clock;
   double seconds = 0, first = 0;

@@ -23,10 +23,19 @@ TEST(PlanRecord, JsonRoundTrip) {
   EXPECT_EQ(back.weights_fingerprint, record.weights_fingerprint);
   EXPECT_EQ(back.timing_runs, record.timing_runs);
   EXPECT_EQ(back.made_under, record.made_under);
+  EXPECT_EQ(back.verified_range, record.verified_range);
   ASSERT_EQ(back.candidates.size(), 3u);
   EXPECT_TRUE(std::isinf(back.candidates[1].worst));
   EXPECT_EQ(back.candidates[0].ratio_high, 0.26);
   EXPECT_EQ(back.candidates[2].outcome, Outcome::untimed);
+}
+
+TEST(PlanRecord, ARangeWithoutALowerEndIsOfAnOlderFileAndJudgedAgain) {
+  nlohmann::json old = fake::record_of("b64 s100");
+  old["verified_range"] = 4.5;
+  const PlanRecord record = old.get<PlanRecord>();
+  EXPECT_EQ(record.verified_range, (InputRange{0, 4.5}));
+  EXPECT_EQ(record.weights_fingerprint, 0u) << "of no weights: it would be trusted as it is";
 }
 
 TEST(PlanRecord, EveryFieldIsNeededAndHasItsType) {
@@ -61,7 +70,7 @@ TEST(Explain, TellsEveryCandidateWithItsFate) {
                            "plain path 5.00 ms, the winner is 4.00 times faster",
                            "arithmetic: 85 %",
                            "0.440 of the contract's limit",
-                           "up to 4.5",
+                           "rows of size 0.5 to 4.5",
                            "5.0 MiB",
                            "exhaustive, 123456789012 runs",
                            "budget ended first",

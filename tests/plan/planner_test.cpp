@@ -23,8 +23,8 @@ TEST(Planner, TheFastestRightCandidateWins) {
   EXPECT_NEAR(result.record.seconds, 1e-3, 1e-9);
   EXPECT_NEAR(result.record.plain_seconds, 4e-3, 1e-9);
   EXPECT_EQ(result.record.worst, 0);
-  EXPECT_EQ(result.record.verified_range, 6);
-  EXPECT_EQ(static_cast<fake::FakePlan&>(*result.plan).verified_range, 6);
+  EXPECT_EQ(result.record.verified_range, (InputRange{0, 6}));
+  EXPECT_EQ(static_cast<fake::FakePlan&>(*result.plan).verified_range, result.record.verified_range);
   EXPECT_EQ(result.record.scratch_bytes, 4096);
   EXPECT_EQ(result.record.bound, "bound by nothing real");
   EXPECT_EQ(result.record.timing_runs, world.backend.runs);

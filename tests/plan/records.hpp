@@ -16,7 +16,7 @@ inline PlanRecord record_of(const std::string& problem, const std::string& winne
   record.seconds = 1.25e-3;
   record.plain_seconds = 5e-3;
   record.worst = 0.44;
-  record.verified_range = 4.5;
+  record.verified_range = {0.5, 4.5};
   record.weights_fingerprint = 0xfedcba9876543210u;
   record.calibrated_on = "b1";
   record.budget_exhausted = true;
