@@ -110,9 +110,11 @@ std::size_t Engine::forget(const std::optional<Problem>& problem) {
   if (problem) {
     generation->plans.forget(*problem);
     generation->judged_loans.erase(to_string(*problem));
+    generation->broken_plans.erase(to_string(*problem));
   } else {
     generation->plans.clear();
     generation->judged_loans.clear();
+    generation->broken_plans.clear();
   }
   generation->backend()->trim();
   return state_->store->forget(problem);

@@ -3,7 +3,8 @@
 // How a call finds its plan, first match wins:
 //   1. in memory (at most max_plans, the least recently used one is given back);
 //   2. in the plan store, made with at least the effort asked for. An fp32 winner is used as it is; one with
-//      approximations is judged once per weights; one made under another driver, or imported by force, is judged too;
+//      approximations is judged once per weights; one made under another driver, or imported by force, is judged too.
+//      One that breaks the contract is remembered in memory and not judged with these weights again;
 //   3. effort `stored`: a caller error that says what to do;
 //   4. the nearest stored plan of another B or S lends its choices, judged on this call, when B and S are both within a
 //      factor of two of it, or when total_budget_seconds are used up (all but a tenth of a planning). Such a plan is

@@ -27,6 +27,13 @@ class Generation {
   // Borrowed choices that were judged, by problem: a plan that was given back needs no second check. Under
   // planning_mutex.
   std::unordered_map<std::string, PlanRecord> judged_loans;
+  // Stored plans that broke the contract with these weights, by problem: judging again would say the same, each time at
+  // the cost of the reference. Under planning_mutex.
+  struct Broken {
+    Candidate winner;
+    NotRevived why;
+  };
+  std::unordered_map<std::string, Broken> broken_plans;
 
  private:
   const std::shared_ptr<const Weights> weights_;

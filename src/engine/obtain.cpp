@@ -1,5 +1,6 @@
 // From a problem without a plan in memory to one with: the store, a loan, or the planner.
 #include <algorithm>
+#include <limits>
 #include <new>
 
 #include "core/error.hpp"
@@ -11,7 +12,7 @@ namespace {
 
 constexpr double kNear = 2;                     // borrow without a thought within this factor in B and in S
 constexpr double kCrumbs = 0.1;                 // of a planning's budget
-constexpr std::size_t kJudgedLoansKept = 4096;  // records of a few hundred bytes
+constexpr std::size_t kJudgementsKept = 4096;  // records of a few hundred bytes
 
 bool within_factor(std::int64_t a, std::int64_t b, double factor) {
   const double ratio = static_cast<double>(a) / static_cast<double>(b);
@@ -57,6 +58,12 @@ class Turn {
   std::unique_ptr<Plan> revive(PlanRecord& record, bool check);
   std::shared_ptr<BoundPlan> bind(std::unique_ptr<Plan> plan, PlanRecord record, bool provisional);
   bool must_be_judged(const PlanRecord& record);
+  bool known_broken(const PlanRecord& record);
+  template <typename Judgement>
+  void remember(std::unordered_map<std::string, Judgement>& judgements, Judgement judgement) const {
+    if (judgements.size() >= kJudgementsKept) judgements.clear();
+    judgements.insert_or_assign(to_string(problem_), std::move(judgement));
+  }
   [[noreturn]] void refuse_unstored() const;
 
   EngineState& state_;
@@ -65,7 +72,7 @@ class Turn {
   const Call& call_;
   const Asked asked_;
   Planner planner_;
-  std::string why_;  // a stored plan did not hold
+  NotRevived why_;  // a stored plan did not hold
 };
 
 bool Turn::must_be_judged(const PlanRecord& record) {
@@ -75,18 +82,26 @@ bool Turn::must_be_judged(const PlanRecord& record) {
   return record.weights_fingerprint != generation_.fingerprint();
 }
 
+bool Turn::known_broken(const PlanRecord& record) {
+  const auto found = generation_.broken_plans.find(to_string(problem_));
+  if (found == generation_.broken_plans.end() || found->second.winner != record.winner) return false;
+  why_ = found->second.why;
+  return true;
+}
+
 std::unique_ptr<Plan> Turn::revive(PlanRecord& record, bool check) {
   if (check) {
     ++state_.counters.check_runs;
     ++state_.counters.timing_runs;
   }
+  why_ = {};
   auto plan = planner_.revive(problem_, call_, record, constraints(), check, why_);
   if (plan && check) record.weights_fingerprint = generation_.fingerprint();
   return plan;
 }
 
 std::shared_ptr<BoundPlan> Turn::bind(std::unique_ptr<Plan> plan, PlanRecord record, bool provisional) {
-  if (state_.options.range_check == "off") plan->set_verified_range(kAnyInput);
+  if (state_.options.range_check == "off") plan->set_verified_range(std::numeric_limits<double>::infinity());
   record.scratch_bytes = plan->scratch_bytes();
   auto bound = std::make_shared<BoundPlan>(generation_.backend(), std::move(plan), std::move(record), provisional,
                                            state_.counters.past_fallbacks);
@@ -98,10 +113,12 @@ std::shared_ptr<BoundPlan> Turn::from_store() {
   auto record = state_.store->find(problem_, constraints());
   if (!record || !enough(record->effort)) return nullptr;
   const bool check = must_be_judged(*record);
+  if (check && known_broken(*record)) return nullptr;
   auto plan = revive(*record, check);
   if (!plan) {
+    if (why_.broke_contract) remember(generation_.broken_plans, {record->winner, why_});
     log::write(log::Level::warn,
-               fmt::format("the stored plan of {} does not hold here: {}", to_string(problem_), why_));
+               fmt::format("the stored plan of {} does not hold here: {}", to_string(problem_), why_.reason));
     return nullptr;
   }
   ++state_.counters.store_hits;
@@ -132,12 +149,11 @@ std::shared_ptr<BoundPlan> Turn::borrow() {
   record.calibrated_on = lender->calibrated_on.empty() ? to_string(lender->problem) : lender->calibrated_on;
   auto plan = revive(record, /*check=*/true);
   if (!plan) {
-    log::write(log::Level::info, fmt::format("{} cannot use the choices of {}: {}", key, record.calibrated_on, why_));
+    log::write(log::Level::info, fmt::format("{} cannot use the choices of {}: {}", key, record.calibrated_on, why_.reason));
     return nullptr;
   }
   ++state_.counters.plans_adopted;
-  if (generation_.judged_loans.size() >= kJudgedLoansKept) generation_.judged_loans.clear();
-  generation_.judged_loans[key] = record;
+  remember(generation_.judged_loans, record);
   return bind(std::move(plan), std::move(record), /*provisional=*/true);
 }
 
@@ -173,7 +189,7 @@ void Turn::refuse_unstored() const {
       "effort=stored, and {} holds no plan for {}{}{}: plan it first (effort=measure) or import plans made in this "
       "environment",
       file, to_string(problem_), demands.empty() ? "" : " under " + demands,
-      why_.empty() ? "" : fmt::format(" that holds ({})", why_));
+      why_.reason.empty() ? "" : fmt::format(" that holds ({})", why_.reason));
 }
 
 }  // namespace

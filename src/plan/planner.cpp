@@ -75,14 +75,14 @@ PlanResult Planner::plan(const Problem& problem, const Call& call, const Planner
 }
 
 std::unique_ptr<Plan> Planner::revive(const Problem& problem, const Call& call, PlanRecord& record,
-                                      const Constraints& constraints, bool check, std::string& why) {
+                                      const Constraints& constraints, bool check, NotRevived& why) {
   const Candidate& candidate = record.winner;
   if (!(candidate.with(constraints.forced) == candidate)) {
-    why = fmt::format("{} is not what is forced: {}", candidate.to_string(), constraints.to_string());
+    why.reason = fmt::format("{} is not what is forced: {}", candidate.to_string(), constraints.to_string());
     return nullptr;
   }
   if (const auto refusal = backend_.refuses(problem, constraints, candidate)) {
-    why = refusal->reason;
+    why.reason = refusal->reason;
     return nullptr;
   }
   try {
@@ -100,18 +100,18 @@ std::unique_ptr<Plan> Planner::revive(const Problem& problem, const Call& call, 
     const Verdict verdict = bench.workbench->check(*plan);
     const Contract contract = judging_contract(backend_, candidate, problem, bench.problem.elements());
     if (!verdict.passes(contract)) {
-      why = describe_failure(verdict, contract);
+      why = {describe_failure(verdict, contract), /*broke_contract=*/true};
       return nullptr;
     }
     if (!(bench.problem == problem)) plan = backend_.prepare(problem, candidate);
     record.worst = verdict.worst;
-    record.verified_range = bench.workbench->input_range();
+    record.verified_range = bench.workbench->input_max();
     plan->set_verified_range(record.verified_range);
     return plan;
   } catch (const std::bad_alloc&) {
-    why = "ran out of memory";
+    why.reason = "ran out of memory";
   } catch (const std::exception& error) {
-    why = error.what();
+    why.reason = error.what();
   }
   return nullptr;
 }

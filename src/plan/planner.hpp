@@ -30,6 +30,12 @@ struct PlanResult {
   std::unique_ptr<Plan> plan;  // the winner, ready to run the whole problem
 };
 
+// Why a stored choice was not bound.
+struct NotRevived {
+  std::string reason;
+  bool broke_contract = false;  // it ran and was wrong; else it was refused, or failed
+};
+
 class Planner {
  public:
   Planner(Backend& backend, Clock& clock) : backend_(backend), clock_(clock) {}
@@ -38,10 +44,10 @@ class Planner {
   // (every refusal in the message); environment error when not even the plain path fits in memory.
   PlanResult plan(const Problem& problem, const Call& call, const PlannerOptions& options);
 
-  // Binds a stored choice. With `check`, judges it on the call first; null when it is refused or breaks the contract
-  // now (the reason is put into `why`). A check that passes updates the record's worst error and verified range.
+  // Binds a stored choice. With `check`, judges it on the call first; null, and `why`, when it is refused or breaks the
+  // contract now. A check that passes updates the record's worst error and verified range.
   std::unique_ptr<Plan> revive(const Problem& problem, const Call& call, PlanRecord& record,
-                               const Constraints& constraints, bool check, std::string& why);
+                               const Constraints& constraints, bool check, NotRevived& why);
 
  private:
   Backend& backend_;

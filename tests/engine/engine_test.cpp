@@ -306,6 +306,55 @@ TEST_F(EngineTest, StoredEffortRunsOnlyWhatIsStored) {
   EXPECT_EQ(error_of([&] { answers(strict, 4, 11); }).kind(), ErrorKind::caller) << "nothing is borrowed";
 }
 
+TEST_F(EngineTest, AStoredPlanThatBreaksTheContractIsJudgedOnce) {
+  const TemporaryDirectory folder;
+  options.plan_directory = folder.path();
+  world.half_is_faster = true;
+  {
+    auto cold = engine();
+    EXPECT_TRUE(answers(cold, 4, 10));
+  }
+  world.half_error = 0.5;
+  options.effort = Effort::stored;
+  auto strict = engine(2);
+  const int benches = world.benches;
+  const Error first = error_of([&] { answers(strict, 4, 10, 2); });
+  EXPECT_EQ(first.kind(), ErrorKind::caller);
+  EXPECT_THAT(first.what(), HasSubstr("out of contract"));
+  for (int i = 0; i < 3; ++i) {
+    const Error again = error_of([&] { answers(strict, 4, 10, 2); });
+    EXPECT_STREQ(again.what(), first.what());
+  }
+  EXPECT_EQ(world.benches, benches + 1);
+  EXPECT_EQ(strict.stats().check_runs, 1);
+
+  world.half_error = 1e-4;
+  strict.refresh(weights(3));
+  EXPECT_TRUE(answers(strict, 4, 10, 3)) << "other weights are another question";
+  world.half_error = 0.5;
+  strict.refresh(weights(2));
+  EXPECT_THROW(answers(strict, 4, 10, 2), Error);
+  options.effort = Effort::measure;
+  auto planner = engine(2);
+  EXPECT_TRUE(answers(planner, 4, 10, 2));
+  EXPECT_TRUE(answers(strict, 4, 10, 2)) << "another plan is another question";
+}
+
+// No memory now says nothing about the next call.
+TEST_F(EngineTest, AStoredPlanThatCouldNotBeMadeIsTriedAgain) {
+  auto e = engine();
+  EXPECT_TRUE(answers(e, 4, 10));
+  const TemporaryDirectory folder;
+  options.plan_directory = folder.path();
+  options.effort = Effort::stored;
+  auto strict = engine();
+  strict.store().import_json(e.store().export_json(), false);
+  world.prepare_fails = true;
+  EXPECT_THAT(error_of([&] { answers(strict, 4, 10); }).what(), HasSubstr("the fake library is broken"));
+  world.prepare_fails = false;
+  EXPECT_TRUE(answers(strict, 4, 10));
+}
+
 TEST_F(EngineTest, AFailedPlanningLeavesTheEngineUsable) {
   auto e = engine();
   EXPECT_TRUE(answers(e, 1, 10));

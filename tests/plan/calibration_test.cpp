@@ -131,9 +131,9 @@ TEST(Calibration, ReviveJudgesOnWhatItWasPlannedOn) {
   PlanRecord record = world.plan().record;
   world.backend.benches.clear();
   Planner planner(world.backend, world.clock);
-  std::string why;
+  NotRevived why;
   const auto plan = planner.revive(world.problem, world.call, record, {}, true, why);
-  ASSERT_TRUE(plan) << why;
+  ASSERT_TRUE(plan) << why.reason;
   ASSERT_EQ(world.backend.benches.size(), 1u);
   EXPECT_LE(world.backend.benches[0].batch, 32);
   plan->run(world.call);
