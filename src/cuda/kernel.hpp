@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "cuda/compiler.hpp"
 #include "cuda/device.hpp"
@@ -60,6 +61,17 @@ class Kernel {
   int dynamic_shared_ = 48 << 10;
   std::vector<std::size_t> parameter_sizes_;
   bool parameters_known_ = false;
+};
+
+// A launch with all that it needs. Launchers return these: a plan makes its launches once and runs them without a
+// decision; the ones that read or write the caller's tensors get their addresses put into `params` at each call.
+template <typename Params>
+struct Launch {
+  const Kernel* kernel = nullptr;
+  LaunchShape shape;
+  Params params{};
+
+  void run(CUstream stream) const { kernel->launch(stream, shape, params); }
 };
 
 // The kernels of one device, each loaded once and kept. Safe from several threads.
