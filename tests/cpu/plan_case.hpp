@@ -20,24 +20,30 @@
 
 namespace gnomon::test {
 
-// Weights::random leaves norms at ones and zeros, which would hide a norm that ignores them.
-inline std::shared_ptr<const Weights> weights_with_norms(const StackConfig& config, Rng& rng) {
-  const Weights plain = Weights::random(config, rng());
+// A copy in which `change` (name, values) has been at every tensor.
+template <class F>
+std::shared_ptr<const Weights> changed(const Weights& weights, F change) {
   auto values = std::make_shared<std::vector<std::vector<float>>>();
-  std::vector<NamedTensor> tensors = plain.named();
-  std::normal_distribution<float> normal(0, 0.3f);
+  std::vector<NamedTensor> tensors = weights.named();
   for (NamedTensor& tensor : tensors) {
     std::int64_t n = 1;
     for (const std::int64_t size : tensor.shape) n *= size;
     std::vector<float> copy(static_cast<std::size_t>(n));
     std::memcpy(copy.data(), tensor.data, copy.size() * sizeof(float));
-    if (tensor.name.find("norm") != std::string::npos) {
-      for (float& value : copy) value += normal(rng);
-    }
+    change(tensor.name, copy);
     values->push_back(std::move(copy));
     tensor.data = values->back().data();
   }
-  return std::make_shared<const Weights>(Weights::from_tensors(config, tensors, values));
+  return std::make_shared<const Weights>(Weights::from_tensors(weights.config(), tensors, values));
+}
+
+// Weights::random leaves norms at ones and zeros, which would hide a norm that ignores them.
+inline std::shared_ptr<const Weights> weights_with_norms(const StackConfig& config, Rng& rng) {
+  std::normal_distribution<float> normal(0, 0.3f);
+  return changed(Weights::random(config, rng()), [&](const std::string& name, std::vector<float>& values) {
+    if (name.find("norm") == std::string::npos) return;
+    for (float& value : values) value += normal(rng);
+  });
 }
 
 struct PlanCase {
