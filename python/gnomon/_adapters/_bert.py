@@ -1,0 +1,4 @@
+from ._protocol import Adapter
+class BertEncoderAdapter(Adapter):
+    name="bert"
+    def matches(self, module): return False

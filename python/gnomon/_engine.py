@@ -1,0 +1,164 @@
+"""One engine of the library for one set of weights, called with PyTorch tensors where they lie."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import threading
+import time
+import weakref
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import torch
+
+from ._device import current_stream
+from ._library import Library, Mask, NamedTensor, Tensor, library
+
+DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+_PREPARED_KEPT = 256  # per thread, a few hundred bytes each; lengths vary in life
+
+
+class _Call:
+    """The C arguments of a call but for the addresses: making them anew would cost more than the call."""
+
+    __slots__ = ("input", "output", "arguments")
+
+    def __init__(self, x: torch.Tensor, out: torch.Tensor):
+        self.input, self.output = _tensor(x), _tensor(out)
+        self.arguments = ctypes.byref(self.input), ctypes.byref(self.output)
+
+
+class _Prepared(threading.local):
+    """Each thread has its own, because the addresses are written into them."""
+
+    def __init__(self) -> None:
+        self.calls: Dict[Any, _Call] = {}
+        self.masks: Dict[Any, Tuple[Mask, Any]] = {}
+
+    def call(self, key: Any, x: torch.Tensor, out: torch.Tensor) -> _Call:
+        if len(self.calls) >= _PREPARED_KEPT:
+            self.calls.clear()
+        return self.calls.setdefault(key, _Call(x, out))
+
+    def mask(self, tensor: torch.Tensor) -> Any:
+        key = tensor.shape, tensor.stride()
+        found = self.masks.get(key)
+        if found is None:
+            if len(self.masks) >= _PREPARED_KEPT:
+                self.masks.clear()
+            mask = Mask(0, (ctypes.c_int64 * 2)(*tensor.shape), (ctypes.c_int64 * 2)(*tensor.stride()))
+            found = self.masks[key] = (mask, ctypes.byref(mask))
+        found[0].data = tensor.data_ptr()
+        return found[1]
+
+
+_prepared = _Prepared()
+
+
+def _tensor(t: torch.Tensor) -> Tensor:
+    return Tensor(t.data_ptr(), DTYPES[t.dtype], (ctypes.c_int64 * 3)(*t.shape), (ctypes.c_int64 * 3)(*t.stride()))
+
+
+class Engine:
+    """Weights and their plans. Shared by threads; `refresh` waits for the calls under way and keeps new ones waiting.
+
+    The library uses fp32 tensors where they lie, so they are kept alive here until no call can use them.
+    """
+
+    def __init__(self, config: str, tensors: Mapping[str, torch.Tensor], options: Mapping[str, str]):
+        self.config = config
+        self._library = library()
+        self._tensors = _contiguous(tensors)
+        self._lock = threading.Lock()
+        self._open = True
+        self._inside: "set[_Call]" = set()
+        settings = make_options(options)
+        try:
+            weights = _weights(self._library, config, self._tensors)
+            try:
+                self._handle = self._library.handle("gnomon_engine_create", weights, settings)
+            finally:
+                self._library.dll.gnomon_weights_destroy(weights)
+        finally:
+            self._library.dll.gnomon_options_destroy(settings)
+        self._finalizer = weakref.finalize(self, self._library.dll.gnomon_engine_destroy, self._handle)
+        self._finalizer.atexit = False  # the system takes the memory back; other threads may still be inside
+
+    def abandon(self) -> None:
+        """Never gives the handle back: in a forked child it may be locked by a thread that exists no more."""
+        self._finalizer.detach()
+
+    def refresh(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """New weights of the same structure."""
+        fresh = _contiguous(tensors)
+        with self._lock:
+            self._open = False
+            try:
+                while self._inside:  # they use the old tensors, which must not die under them
+                    time.sleep(5e-5)
+                weights = _weights(self._library, self.config, fresh)
+                try:
+                    self._library.check(self._library.dll.gnomon_engine_refresh(self._handle, weights))
+                finally:
+                    self._library.dll.gnomon_weights_destroy(weights)
+                self._tensors = fresh
+            finally:
+                self._open = True
+
+    def forward(self, x: torch.Tensor, mask: Optional[torch.Tensor], out: torch.Tensor) -> None:
+        """out = stack(x). x, out: [B, S, d_model], any strides, out may be x; mask: [B, S] bool, True = valid."""
+        key = x.shape, x.stride(), x.dtype, out.stride(), out.dtype
+        call = _prepared.calls.get(key)
+        if call is None:
+            call = _prepared.call(key, x, out)
+        call.input.data = x.data_ptr()
+        call.output.data = out.data_ptr()
+        source, target = call.arguments
+        valid = None if mask is None else _prepared.mask(mask)
+        inside = self._inside
+        inside.add(call)
+        while not self._open:  # set first, looked at second: refresh does it the other way round
+            inside.discard(call)
+            with self._lock:
+                inside.add(call)
+        try:
+            status = self._library.forward(self._handle, source, valid, target, current_stream(x.device))
+        finally:
+            inside.discard(call)
+        if status:
+            raise self._library.error(status)
+
+    def explain(self) -> List[Dict[str, Any]]:
+        """The records of the problems that were planned, as `gnomon explain --json` gives them."""
+        return json.loads(self._library.text("gnomon_explain", self._handle, None))
+
+    def stats(self) -> Dict[str, int]:
+        return json.loads(self._library.text("gnomon_stats", self._handle))
+
+
+def make_options(options: Mapping[str, str]) -> ctypes.c_void_p:
+    """A gnomon_options handle. Raises CallerError for an unknown name or a value that it does not take."""
+    lib = library()
+    settings = lib.handle("gnomon_options_create")
+    try:
+        for name, value in options.items():
+            lib.check(lib.dll.gnomon_options_set(settings, name.encode(), value.encode()))
+    except BaseException:
+        lib.dll.gnomon_options_destroy(settings)
+        raise
+    return settings
+
+
+def _contiguous(tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+
+
+def _weights(lib: Library, config: str, tensors: Mapping[str, torch.Tensor]) -> ctypes.c_void_p:
+    shapes = [(ctypes.c_int64 * t.dim())(*t.shape) for t in tensors.values()]
+    named = (NamedTensor * len(tensors))(
+        *[
+            NamedTensor(name.encode(), t.data_ptr(), DTYPES[t.dtype], t.dim(), shape)
+            for (name, t), shape in zip(tensors.items(), shapes)
+        ]
+    )
+    return lib.handle("gnomon_weights_from_tensors", config.encode(), named, len(tensors))

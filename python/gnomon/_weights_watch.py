@@ -1,0 +1,116 @@
+"""Has anything of a module changed that its answer depends on? Asked on every call, so it is written for speed.
+
+Everything is a comparison of whole lists in C: some 7 microseconds for 32 modules and 48 parameters, where a loop in Python
+takes 40. Seen are: another tensor in place of a parameter or buffer, an in-place change (`_version`), other storage, shape or strides
+(`is_set_to` an alias, which also keeps the old storage alive so that no new one can take its address), another
+submodule, any attribute of any module, hooks, classes and their `forward`. Not seen is what PyTorch does not count either: `p.data.add_(1)`.
+"""
+
+from __future__ import annotations
+
+import operator
+from itertools import chain
+from typing import Any, Dict, List, Sequence
+
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+from torch.utils.hooks import RemovableHandle
+
+from ._errors import expect
+
+
+
+def _is_call_hook(name: str) -> bool:
+    return name.endswith("_hooks") and ("_forward_" in name or "_backward_" in name)
+
+
+HOOKS = [name for name in vars(nn.Module()) if _is_call_hook(name)]
+GLOBAL_HOOKS = [hooks for name, hooks in vars(torch_module).items() if name.startswith("_global_") and _is_call_hook(name)]
+_version = operator.attrgetter("_version")
+_forward = operator.attrgetter("forward")
+_requires_grad = operator.attrgetter("requires_grad")
+
+
+def hooks_of(module: nn.Module) -> List[Dict[Any, Any]]:
+    return [vars(module)[name] for name in HOOKS if name in vars(module)]
+
+
+def _values(containers: Sequence[Dict[str, Any]]) -> List[Any]:
+    return list(chain.from_iterable(map(dict.values, containers)))
+
+
+class Watch:
+    """`parts` are the modules whose own code does not run while the library answers for `root`."""
+
+    def __init__(self, root: nn.Module, parts: Sequence[nn.Module]):
+        modules = [root, *parts]
+        self._modules = list(modules[1:])
+        self._types = list(map(type, self._modules))
+        self._classes = list(dict.fromkeys(self._types))
+        self._forwards = list(map(_forward, self._classes))
+        # dict equality looks at identities first, so it is as cheap as it is thorough.
+        self._dicts = [vars(part) for part in parts]
+        self._copies = [dict(d) for d in self._dicts]
+        self._own = _OwnAttributes(root)
+        self._containers = [m._modules for m in modules if m._modules]
+        self._children = _values(self._containers)
+        self._holders = [h for m in modules for h in (m._parameters, m._buffers) if h]
+        self._held = _values(self._holders)
+        self._tensors = [t for t in self._held if t is not None]
+        expect(
+            not any(t.is_inference() for t in self._tensors),
+            "parameters were made in inference mode, where PyTorch does not count changes: make the module outside of it",
+        )
+        self._versions = list(map(_version, self._tensors))
+        self._aliases = [t.detach() for t in self._tensors]
+        self._hooks = [*chain.from_iterable(map(hooks_of, parts)), *GLOBAL_HOOKS]
+        self._had_hooks = any(self._hooks)
+        self._handles = RemovableHandle.next_id
+
+    def changed(self) -> bool:
+        try:
+            return not self._as_before()
+        except Exception:  # attributes that cannot be compared, a tensor that became something else
+            return True
+
+    def _as_before(self) -> bool:
+        if RemovableHandle.next_id != self._handles:
+            if not self._same_hook_holders():
+                return False
+            self._handles = RemovableHandle.next_id
+        held = _values(self._holders)
+        return (
+            self._dicts == self._copies
+            and self._own.as_before()
+            and any(self._hooks) == self._had_hooks
+            and list(map(type, self._modules)) == self._types
+            and list(map(_forward, self._classes)) == self._forwards
+            and _values(self._containers) == self._children
+            and len(held) == len(self._held)
+            and all(map(operator.is_, held, self._held))
+            and list(map(_version, self._tensors)) == self._versions
+            and all(map(torch.Tensor.is_set_to, self._tensors, self._aliases))
+        )
+
+    def _same_hook_holders(self) -> bool:
+        """An empty hook dictionary equals another: who replaces one and then fills it is seen by the handle's number."""
+        now = [*chain.from_iterable(map(hooks_of, self._modules)), *GLOBAL_HOOKS]
+        return len(now) == len(self._hooks) and all(map(operator.is_, now, self._hooks))
+
+    def wants_gradients(self) -> bool:
+        return any(map(_requires_grad, self._tensors))
+
+
+class _OwnAttributes:
+    """The root's attributes, without those that lead back to it: a watch must not keep its module alive."""
+
+    def __init__(self, root: nn.Module):
+        self._dict = vars(root)
+        self._size = len(self._dict)
+        names = [n for n, v in self._dict.items() if v is not root and getattr(v, "__self__", None) is not root]
+        self._values_of = operator.itemgetter(*names)
+        self._values = self._values_of(self._dict)
+
+    def as_before(self) -> bool:
+        return len(self._dict) == self._size and self._values_of(self._dict) == self._values
