@@ -1,0 +1,128 @@
+// Attention of 16-bit Q, K and V on any device from compute capability 8.0. Two forms:
+//   attention_whole     a block holds all keys of a head: short sequences, everything on chip, one wait for memory.
+//   attention_streamed  tiles of keys pass by, the next one on its way while one is worked on: any length.
+// Both number their blocks in x alone, and read Q, K and V from rows of any stride (three tensors, or one of [T, 3d]).
+#pragma once
+
+#include "attention_tile.cuh"
+
+namespace gnomon::kernels {
+
+template <typename T>
+struct Head {
+  const T *q, *k, *v;
+  T* out;
+};
+
+template <typename T, int kHeadDim>
+__device__ __forceinline__ Head<T> head_of(const Attention& p, i64 b, int h) {
+  const i64 token = b * p.seq, column = i64{h} * kHeadDim;
+  return {static_cast<const T*>(p.q) + token * p.q_row + column, static_cast<const T*>(p.k) + token * p.k_row + column,
+          static_cast<const T*>(p.v) + token * p.v_row + column, static_cast<T*>(p.out) + token * p.out_row + column};
+}
+
+// Block i: query tile `n_tiles - 1 - i % n_tiles` (in a causal stack the longest work starts first) of head i /
+// n_tiles.
+template <typename T, int kHeadDim, int kWarps, int kRowTiles, int kKeys, bool kCausal, bool kMasked, int kCopyBytes>
+__global__ void __launch_bounds__(kWarps * 32, 1) attention_streamed(const Attention p) {
+  constexpr int kThreads = kWarps * 32;
+  constexpr int kRows = kWarps * kRowTiles * 16;
+  constexpr int kStride = kTileStride<round_up(kHeadDim, 16)>;
+  extern __shared__ __align__(128) unsigned char shared[];
+  T* const q_tile = reinterpret_cast<T*>(shared);
+  T* const kv_tiles = q_tile + kRows * kStride;  // [stage][k or v][kKeys][kStride]
+
+  const int seq = static_cast<int>(p.seq);
+  const u32 n_tiles = static_cast<u32>((seq + kRows - 1) / kRows);
+  const u32 unit = blockIdx.x / n_tiles;
+  const int row0 = static_cast<int>(n_tiles - 1 - blockIdx.x % n_tiles) * kRows;
+  const i64 b = unit / static_cast<u32>(p.heads);
+  const Head<T> head = head_of<T, kHeadDim>(p, b, static_cast<int>(unit % static_cast<u32>(p.heads)));
+  const VisibleKeys keys = visible_keys<kMasked>(p, b);
+
+  const int begin = kMasked ? keys.first / kKeys * kKeys : 0;
+  const int end = kCausal ? min(keys.end, row0 + kRows) : keys.end;
+  const int warp_row0 = row0 + static_cast<int>(threadIdx.x / 32) * kRowTiles * 16;
+
+  const auto fill = [&](int key0) {
+    T* tile = kv_tiles + (key0 - begin) / kKeys % 2 * (2 * kKeys * kStride);
+    const auto there = [&](int key) { return kMasked ? keys.holds(key) : key < seq; };
+    fill_tile<T, kHeadDim, kCopyBytes, kThreads>(tile, head.k, p.k_row, key0, kKeys, there);
+    fill_tile<T, kHeadDim, kCopyBytes, kThreads>(tile + kKeys * kStride, head.v, p.v_row, key0, kKeys, there);
+    commit_copies();
+  };
+  fill_tile<T, kHeadDim, kCopyBytes, kThreads>(q_tile, head.q, p.q_row, row0, kRows,
+                                               [&](int row) { return row < seq; });
+  fill(begin);
+  wait_copies<0>();
+  __syncthreads();
+  T* const warp_rows = q_tile + (warp_row0 - row0) * kStride;
+  WarpRows<T, kHeadDim, kRowTiles, kKeys, kCausal> rows;
+  rows.start(warp_rows);
+  for (int key0 = begin; key0 < end; key0 += kKeys) {
+    if (key0 != begin) {
+      wait_copies<0>();
+      __syncthreads();  // this tile is there, and nobody reads the one before any more
+    }
+    if (key0 + kKeys < end) fill(key0 + kKeys);
+    const int seen = kCausal ? min(end, warp_row0 + kRowTiles * 16) - key0 : end - key0;
+    const int groups = min(kKeys, seen + 15) / 16;
+    if (groups <= 0) continue;
+    const bool checked = key0 + groups * 16 > (kCausal ? min(keys.end, warp_row0 + 1) : keys.end) ||
+                         (kMasked && (key0 < keys.first || keys.bitmap));
+    const T* tile = kv_tiles + (key0 - begin) / kKeys % 2 * (2 * kKeys * kStride);
+    rows.meet(tile, tile + kKeys * kStride, warp_row0, key0, groups, checked, keys, p.scale);
+  }
+  rows.finish(warp_rows);
+  store_head_rows<T, kHeadDim, kCopyBytes>(head.out, p.out_row, warp_rows, warp_row0, kRowTiles * 16, seq);
+}
+
+// Block i: part i % parts of head i / parts. Its warps share the head's tiles of 16 rows; in a causal stack row tile r
+// meets r + 1 groups of keys, so the tiles are dealt out forwards and backwards in turn and all warps get alike.
+template <typename T, int kHeadDim, int kWarps, int kParts, int kKeys, bool kCausal, bool kMasked, int kCopyBytes>
+__global__ void __launch_bounds__(kWarps * 32, 1) attention_whole(const Attention p) {
+  constexpr int kThreads = kWarps * 32;
+  constexpr int kStride = kTileStride<round_up(kHeadDim, 16)>;
+  extern __shared__ __align__(128) unsigned char shared[];
+  const int seq = static_cast<int>(p.seq);
+  const int row_tiles = (seq + 15) / 16;
+  T* const q_tile = reinterpret_cast<T*>(shared);
+  T* const k_tile = q_tile + row_tiles * 16 * kStride;
+  T* const v_tile = k_tile + row_tiles * 16 * kStride;
+
+  const u32 unit = blockIdx.x / kParts;
+  const int part = static_cast<int>(blockIdx.x % kParts);
+  const i64 b = unit / static_cast<u32>(p.heads);
+  const Head<T> head = head_of<T, kHeadDim>(p, b, static_cast<int>(unit % static_cast<u32>(p.heads)));
+  const VisibleKeys keys = visible_keys<kMasked>(p, b);
+
+  const auto there = [&](int key) { return kMasked ? keys.holds(key) : key < seq; };
+  const auto real = [&](int row) { return row < seq; };
+  fill_tile<T, kHeadDim, kCopyBytes, kThreads>(q_tile, head.q, p.q_row, 0, row_tiles * 16, real);
+  fill_tile<T, kHeadDim, kCopyBytes, kThreads>(k_tile, head.k, p.k_row, 0, row_tiles * 16, there);
+  fill_tile<T, kHeadDim, kCopyBytes, kThreads>(v_tile, head.v, p.v_row, 0, row_tiles * 16, there);
+  commit_copies();
+  wait_copies<0>();
+  __syncthreads();
+  const int worker = part * kWarps + static_cast<int>(threadIdx.x / 32);
+  for (int round = 0; round * kParts * kWarps < row_tiles; ++round) {
+    const int turn = round % 2 ? kParts * kWarps - 1 - worker : worker;
+    const int dealt = round * kParts * kWarps + turn;
+    if (dealt >= row_tiles) continue;
+    const int row0 = (row_tiles - 1 - dealt) * 16;
+    T* const tile_rows = q_tile + row0 * kStride;
+    WarpRows<T, kHeadDim, 1, kKeys, kCausal> rows;
+    rows.start(tile_rows);
+    const int end = kCausal ? min(keys.end, row0 + 16) : keys.end;
+    for (int key0 = kMasked ? keys.first / kKeys * kKeys : 0; key0 < end; key0 += kKeys) {
+      const int groups = min(kKeys, end - key0 + 15) / 16;
+      const bool checked = key0 + groups * 16 > (kCausal ? min(keys.end, row0 + 1) : keys.end) ||
+                           (kMasked && (key0 < keys.first || keys.bitmap));
+      rows.meet(k_tile + key0 * kStride, v_tile + key0 * kStride, row0, key0, groups, checked, keys, p.scale);
+    }
+    rows.finish(tile_rows);
+    store_head_rows<T, kHeadDim, kCopyBytes>(head.out, p.out_row, tile_rows, row0, 16, seq);
+  }
+}
+
+}  // namespace gnomon::kernels

@@ -1,0 +1,278 @@
+// The parts of flash attention on 16-bit tensor cores: tiles of shared memory, and a warp's rows against a tile of
+// keys. The scores of a tile live in registers only; the softmax is taken online, in powers of two.
+#pragma once
+
+#include "mma.cuh"
+#include "reduce.cuh"
+
+namespace gnomon::kernels {
+
+// Rows of kWidth elements (a multiple of 16), 16 bytes apart more than they are long: the eight rows that one fragment
+// load touches then lie in different banks, for an odd number of 16-byte units is between them.
+template <int kWidth>
+constexpr int kTileStride = kWidth + 8;
+
+// Which keys a block may meet. Valid ones are inside [first, end); where there are holes, the bitmap knows them.
+struct VisibleKeys {
+  int first, end;
+  const u32* bitmap;  // of the sequence; null: no holes
+
+  __device__ __forceinline__ bool holds(int key) const {
+    return key >= first && key < end && (!bitmap || (bitmap[key / 32] >> key % 32 & 1));
+  }
+};
+
+template <bool kMasked>
+__device__ __forceinline__ VisibleKeys visible_keys(const Attention& p, i64 b) {
+  if constexpr (kMasked) {
+    const SequenceKeys s = p.keys[b];
+    return {s.first, s.end, s.count == s.end - s.first ? nullptr : p.bitmap + b * p.words};
+  } else {
+    return {0, static_cast<int>(p.seq), nullptr};
+  }
+}
+
+// Rows [row0, row0 + rows) of a head to a tile. Rows that `there` denies, and the columns that pad head_dim, become 0:
+// what lies in masked keys (NaN even) meets neither product.
+template <typename T, int kHeadDim, int kCopyBytes, int kThreads, typename There>
+__device__ __forceinline__ void fill_tile(T* tile, const T* from, i64 from_stride, int row0, int rows, There&& there) {
+  constexpr int kWidth = round_up(kHeadDim, 16);
+  constexpr int kPer = kCopyBytes / static_cast<int>(sizeof(T));  // elements of one copy
+  constexpr int kCopies = kWidth / kPer;
+  static_assert(kHeadDim % kPer == 0);
+  for (int i = static_cast<int>(threadIdx.x); i < rows * kCopies; i += kThreads) {
+    const int row = i / kCopies, column = i % kCopies * kPer;
+    const bool real = column < kHeadDim && there(row0 + row);
+    const T* source = real ? from + (row0 + row) * from_stride + column : from;
+    T* to = tile + row * kTileStride<kWidth> + column;
+    if constexpr (kCopyBytes >= 4) {
+      copy_async<kCopyBytes>(shared_address(to), source, real);
+    } else {
+      *to = real ? *source : T{};
+    }
+  }
+}
+
+// One warp's kRowTiles * 16 rows: queries in registers, running maximum, sum and output.
+template <typename T, int kHeadDim, int kRowTiles, int kKeys, bool kCausal>
+struct WarpRows {
+  static constexpr int kWidth = round_up(kHeadDim, 16);
+  static constexpr int kStride = kTileStride<kWidth>;
+  static constexpr int kGroups = kKeys / 16;
+  static constexpr bool kKeepQueries = kWidth <= 128;  // more would not leave room for the output
+  static_assert(kKeys % 32 == 0);
+
+  u32 q[kRowTiles][kKeepQueries ? kWidth / 16 : 1][4];
+  float o[kRowTiles][kWidth / 8][4];
+  float greatest[kRowTiles][2], sum[kRowTiles][2];  // of rows g and g + 8
+  u32 q_address;
+
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
+
+  __device__ __forceinline__ void start(const T* q_rows) {
+    q_address = shared_address(q_rows + lane() % 16 * kStride + lane() / 16 * 8);
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      if constexpr (kKeepQueries) {
+#pragma unroll
+        for (int k = 0; k < kWidth / 16; ++k) load_matrices(q[r][k], q_address + (r * 16 * kStride + k * 16) * 2);
+      }
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[r][n][i] = 0;
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) greatest[r][h] = __int_as_float(0xff800000), sum[r][h] = 0;
+    }
+  }
+
+  // The rows from `row0` on against keys [key0, key0 + 16 * groups) of the tiles. `checked`: some key may be unseen by
+  // some row.
+  __device__ __forceinline__ void meet(const T* k_tile, const T* v_tile, int row0, int key0, int groups, bool checked,
+                                       const VisibleKeys& keys, float scale) {
+    float s[kRowTiles][kKeys / 8][4];
+    scores(s, k_tile, groups);
+    if (checked) hide(s, row0, key0, groups, keys);
+    soften(s, groups, scale);
+    weigh(s, v_tile, groups);
+  }
+
+  // The finished rows to a tile of the same shape as the queries', which may be theirs.
+  __device__ __forceinline__ void finish(T* rows) {
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float total = sum[r][h];
+        total += __shfl_xor_sync(kAllLanes, total, 1);
+        total += __shfl_xor_sync(kAllLanes, total, 2);
+        const float share = 1.0f / total;
+        T* to = rows + (r * 16 + h * 8 + lane() / 4) * kStride + lane() % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < kWidth / 8; ++n) {  // no key seen, or none of weight: 0
+          const u32 pair = pack2<T>(o[r][n][2 * h] * share, o[r][n][2 * h + 1] * share);
+          *reinterpret_cast<u32*>(to + n * 8) = total == 0.0f ? 0u : pair;
+        }
+      }
+    }
+    __syncwarp();
+  }
+
+ private:
+  __device__ __forceinline__ void scores(float (&s)[kRowTiles][kKeys / 8][4], const T* k_tile, int groups) const {
+    const u32 address = shared_address(k_tile + (lane() % 8 + lane() / 16 * 8) * kStride + lane() / 8 % 2 * 8);
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      if (j >= groups) break;
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[r][2 * j][i] = s[r][2 * j + 1][i] = 0;
+      }
+#pragma unroll
+      for (int k = 0; k < kWidth / 16; ++k) {
+        u32 b[4];
+        load_matrices(b, address + (j * 16 * kStride + k * 16) * 2);
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+          u32 a[4];
+          if constexpr (kKeepQueries) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) a[i] = q[r][k][i];
+          } else {
+            load_matrices(a, q_address + (r * 16 * kStride + k * 16) * 2);
+          }
+          mma_16x8x16<T>(s[r][2 * j], a, b[0], b[1]);
+          mma_16x8x16<T>(s[r][2 * j + 1], a, b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void hide(float (&s)[kRowTiles][kKeys / 8][4], int row0, int key0, int groups,
+                                       const VisibleKeys& keys) const {
+    const int column0 = key0 + lane() % 4 * 2 - keys.first;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = row0 + r * 16 + h * 8 + lane() / 4;
+        const int end = kCausal ? min(keys.end, row + 1) : keys.end;
+        const u32 seen = static_cast<u32>(max(0, end - keys.first));
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+          if (n / 2 >= groups) break;
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            if (static_cast<u32>(column0 + n * 8 + i) >= seen) s[r][n][2 * h + i] = __int_as_float(0xff800000);
+          }
+        }
+      }
+    }
+    if (!keys.bitmap) return;
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+      if (n / 2 >= groups) break;
+      const int key = key0 + n * 8;
+      const u32 bits = key < keys.end ? keys.bitmap[key / 32] >> (key % 32 + lane() % 4 * 2) : 0;
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (!(bits >> i % 2 & 1)) s[r][n][i] = __int_as_float(0xff800000);
+        }
+      }
+    }
+  }
+
+  // Scores become exp2(scale * (score - greatest so far)); what came before is rescaled to the new greatest.
+  __device__ __forceinline__ void soften(float (&s)[kRowTiles][kKeys / 8][4], int groups, float scale) {
+    bool rescale = false;
+    float factor[kRowTiles][2];
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float most = greatest[r][h];
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+          if (n / 2 >= groups) break;
+          most = fmaxf(most, fmaxf(s[r][n][2 * h], s[r][n][2 * h + 1]));
+        }
+        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+        // Where all keys so far are hidden, any finite number serves: every weight is then 0.
+        const float shift = (most == __int_as_float(0xff800000) ? 0.0f : most) * scale;
+        factor[r][h] = exp2_fast(greatest[r][h] * scale - shift);
+        rescale |= factor[r][h] != 1.0f;
+        greatest[r][h] = most;
+        float total = 0;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) {
+          if (n / 2 >= groups) break;
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            float& e = s[r][n][2 * h + i];
+            e = exp2_fast(fmaf(e, scale, -shift));
+            total += e;
+          }
+        }
+        sum[r][h] = sum[r][h] * factor[r][h] + total;
+      }
+    }
+    if (!__any_sync(kAllLanes, rescale)) return;
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[r][n][i] *= factor[r][i / 2];
+      }
+    }
+  }
+
+  __device__ __forceinline__ void weigh(const float (&s)[kRowTiles][kKeys / 8][4], const T* v_tile, int groups) {
+    const u32 address = shared_address(v_tile + lane() % 16 * kStride + lane() / 16 * 8);
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      if (j >= groups) break;
+      u32 a[kRowTiles][4];
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          a[r][i] = pack2<T>(s[r][2 * j + i / 2][i % 2 * 2], s[r][2 * j + i / 2][i % 2 * 2 + 1]);
+      }
+#pragma unroll
+      for (int n = 0; n < kWidth / 16; ++n) {
+        u32 b[4];
+        load_matrices_transposed(b, address + (j * 16 * kStride + n * 16) * 2);
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+          mma_16x8x16<T>(o[r][2 * n], a[r], b[0], b[1]);
+          mma_16x8x16<T>(o[r][2 * n + 1], a[r], b[2], b[3]);
+        }
+      }
+    }
+  }
+};
+
+// A warp's finished rows, from its tile to the caller's layout: rows that exist, columns that are no padding.
+template <typename T, int kHeadDim, int kCopyBytes>
+__device__ __forceinline__ void store_head_rows(T* to, i64 to_stride, const T* tile, int row0, int rows, int seq) {
+  constexpr int kPer = kCopyBytes / static_cast<int>(sizeof(T));
+  constexpr int kCopies = kHeadDim / kPer;
+  struct alignas(kCopyBytes) Piece {
+    T at[kPer];
+  };
+  for (int i = static_cast<int>(threadIdx.x % 32); i < rows * kCopies; i += 32) {
+    const int row = i / kCopies, column = i % kCopies * kPer;
+    if (row0 + row >= seq) break;
+    *reinterpret_cast<Piece*>(to + (row0 + row) * to_stride + column) =
+        *reinterpret_cast<const Piece*>(tile + row * kTileStride<round_up(kHeadDim, 16)> + column);
+  }
+}
+
+}  // namespace gnomon::kernels

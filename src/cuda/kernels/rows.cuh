@@ -1,0 +1,46 @@
+// The first kernel of a pass: the caller's rows, of any strides, to contiguous ones, in one reading that also takes
+// each row's size for the range guard. kLanes threads share a row and take kVec adjacent elements at a time.
+#pragma once
+
+#include "reduce.cuh"
+#include "vec.cuh"
+
+namespace gnomon::kernels {
+
+constexpr int kRowThreads = 256;
+
+template <typename In, typename Narrow, int kVec, int kLanes>
+__global__ void __launch_bounds__(kRowThreads) load_rows(const LoadRows p) {
+  __shared__ float slots[kRowThreads / 32];
+  const i64 row = i64{blockIdx.x} * (kRowThreads / kLanes) + threadIdx.x / kLanes;
+  const int lane = threadIdx.x % kLanes;
+  const bool real = row < p.rows;  // the others take part in the sums: whole warps must
+  const In* from = static_cast<const In*>(p.from) + (real ? row_offset(p.strides, row) : 0);
+  float squares = 0;
+#pragma unroll 4
+  for (int c = lane * kVec; c < p.width; c += kLanes * kVec) {
+    if (!real) break;
+    float x[kVec];
+    if constexpr (kVec > 1) {
+      load_floats<In, kVec>(x, from + c);
+    } else {
+      x[0] = to_float(from[c * p.strides.element]);
+    }
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) squares += x[i] * x[i];
+    if (p.wide) store_floats<float, kVec>(p.wide + row * p.width + c, x);
+    if constexpr (!same_type<Narrow, none>) {
+      store_floats<Narrow, kVec>(static_cast<Narrow*>(p.narrow) + row * p.width + c, x);
+    }
+  }
+  if (!p.range && !p.row_sizes) return;
+  squares = sum_group<kLanes>(squares, slots);
+  if (!real || lane != 0) return;
+  const float size = sqrtf(squares / static_cast<float>(p.width));
+  const bool empty_padding = size == 0.0f && !is_valid(p.mask, row);
+  if (p.row_sizes) p.row_sizes[row] = empty_padding ? -1.0f : size;
+  // Written so that NaN is outside.
+  if (p.range && !empty_padding && !(size >= p.range[0] && size <= p.range[1])) atomicOr(p.flags, kOutsideRange);
+}
+
+}  // namespace gnomon::kernels

@@ -1,0 +1,42 @@
+// N adjacent elements as one memory access (at most 16 bytes), and the strided rows of the caller's tensors.
+#pragma once
+
+#include "half.cuh"
+
+namespace gnomon::kernels {
+
+template <typename T, int kN>
+struct alignas(sizeof(T) * kN > 16 ? 16 : sizeof(T) * kN) Vec {
+  T at[kN];
+};
+
+template <typename T, int kN>
+__device__ __forceinline__ void load_floats(float (&to)[kN], const T* from) {
+  const Vec<T, kN> v = *reinterpret_cast<const Vec<T, kN>*>(from);
+#pragma unroll
+  for (int i = 0; i < kN; ++i) to[i] = to_float(v.at[i]);
+}
+
+template <typename T, int kN>
+__device__ __forceinline__ void store_floats(T* to, const float (&from)[kN]) {
+  Vec<T, kN> v;
+#pragma unroll
+  for (int i = 0; i < kN; ++i) v.at[i] = from_float<T>(from[i]);
+  *reinterpret_cast<Vec<T, kN>*>(to) = v;
+}
+
+__device__ __forceinline__ i64 row_offset(const RowStrides& s, i64 row) {
+  if (row < s.seq) return row * s.token;
+  const i64 b = row / s.seq;
+  return b * s.sequence + (row - b * s.seq) * s.token;
+}
+
+__device__ __forceinline__ bool is_valid(const MaskBytes& m, i64 b, i64 token) {
+  return !m.data || m.data[b * m.sequence + token * m.token] != 0;
+}
+__device__ __forceinline__ bool is_valid(const MaskBytes& m, i64 row) {
+  const i64 b = m.data ? row / m.seq : 0;
+  return is_valid(m, b, row - b * m.seq);
+}
+
+}  // namespace gnomon::kernels
