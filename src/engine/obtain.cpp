@@ -1,6 +1,5 @@
 // From a problem without a plan in memory to one with: the store, a loan, or the planner.
 #include <algorithm>
-#include <limits>
 #include <new>
 
 #include "core/error.hpp"
@@ -101,7 +100,7 @@ std::unique_ptr<Plan> Turn::revive(PlanRecord& record, bool check) {
 }
 
 std::shared_ptr<BoundPlan> Turn::bind(std::unique_ptr<Plan> plan, PlanRecord record, bool provisional) {
-  if (state_.options.range_check == "off") plan->set_verified_range(std::numeric_limits<double>::infinity());
+  if (state_.options.range_check == "off") plan->set_verified_range(kAnyInput);
   record.scratch_bytes = plan->scratch_bytes();
   auto bound = std::make_shared<BoundPlan>(generation_.backend(), std::move(plan), std::move(record), provisional,
                                            state_.counters.past_fallbacks);

@@ -105,7 +105,7 @@ std::unique_ptr<Plan> Planner::revive(const Problem& problem, const Call& call, 
     }
     if (!(bench.problem == problem)) plan = backend_.prepare(problem, candidate);
     record.worst = verdict.worst;
-    record.verified_range = bench.workbench->input_max();
+    record.verified_range = bench.workbench->input_range();
     plan->set_verified_range(record.verified_range);
     return plan;
   } catch (const std::bad_alloc&) {
