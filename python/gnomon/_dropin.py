@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import copyreg
+import functools
 import threading
 import types
 import weakref
@@ -56,6 +58,13 @@ class Optimized:
 
     _gnomon_transparent = True
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        before = cls.__mro__[1 : cls.__mro__.index(Optimized)]
+        hiding = [kind.__name__ for kind in before if "forward" in vars(kind)]
+        if hiding:
+            raise CallerError(f"{cls.__name__}: put gnomon.Optimized before {hiding[0]}, whose forward() hides it")
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return _run(self, super().forward, args, kwargs)  # type: ignore[misc, arg-type]
 
@@ -67,15 +76,16 @@ class _Swapped:
     _gnomon_transparent = True
     _gnomon_plain: type
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return _run(self, super().forward, args, kwargs)  # type: ignore[misc, arg-type]
-
     def __reduce_ex__(self, protocol: Any) -> Any:
         made = super().__reduce_ex__(protocol)
         if isinstance(made, str):
             return made
         kind, plain = type(self), self._gnomon_plain
-        return (made[0], tuple(plain if argument is kind else argument for argument in made[1]), *made[2:])
+        arguments = tuple(plain if argument is kind else argument for argument in made[1])
+        if made[0] is copyreg.__newobj__ and len(arguments) == 1:  # type: ignore[attr-defined]
+            # pickle refuses __newobj__ for another class than the object's; this makes the same object.
+            return (copyreg._reconstructor, (plain, object, None), *made[2:])  # type: ignore[attr-defined]
+        return (made[0], arguments, *made[2:])
 
     def __deepcopy__(self: Any, memo: Dict[int, Any]) -> Any:
         own = getattr(super(), "__deepcopy__", None)
@@ -103,9 +113,17 @@ def _swap(module: nn.Module) -> None:
     made = _classes.get(plain)
     if made is None:
         names = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-        body = {**names, "_gnomon_plain": plain, "_gnomon_transparent": True}
+        body = {**names, "_gnomon_plain": plain, "_gnomon_transparent": True, "forward": _forward_over(plain)}
         made = _classes[plain] = types.new_class(plain.__name__, (_Swapped, plain), {}, lambda space: space.update(body))
     module.__class__ = made
+
+
+def _forward_over(plain: type) -> Callable[..., Any]:
+    @functools.wraps(plain.forward)  # type: ignore[attr-defined]  # its signature is read by some frameworks
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _run(self, plain.forward.__get__(self), args, kwargs)  # type: ignore[attr-defined]
+
+    return forward
 
 
 def _targets(module: nn.Module) -> List[nn.Module]:

@@ -15,7 +15,7 @@ from . import _device, _modes
 from ._adapters import Adapter, Request, Stack, adapter_for, known
 from ._adapters._protocol import expect_untouched
 from ._engine import DTYPES, Engine
-from ._errors import NotRecognised, expect
+from ._errors import CallerError, EnvironmentError_, NotRecognised, expect
 from ._options import engine_options
 from ._weights_watch import Watch
 
@@ -45,6 +45,7 @@ class State:
         self.stack: Optional[Stack] = None
         self.refusal: Optional[str] = None
         self.engines: Dict[bool, Engine] = {}
+        self._device = torch.device("cpu")
 
     def after_fork(self) -> None:
         """In the child: threads of the parent may have held the locks, here and inside of the engines."""
@@ -70,18 +71,31 @@ class State:
             watch = self._look(module)
         if self.refusal is not None:
             raise NotRecognised(self.refusal)
-        assert self.adapter is not None and self.stack is not None
+        graded = torch.is_grad_enabled()
+        if graded and watch.wants_gradients():
+            raise NotRecognised(_GRADIENTS)
+        for argument in (*args, *kwargs.values()):
+            if isinstance(argument, torch.Tensor):
+                _check_tensor(argument, graded)
+        adapter, stack = self.adapter, self.stack
+        assert adapter is not None and stack is not None
         try:
-            request = self.adapter.bind(module, self.stack, *args, **kwargs)
+            request = adapter.bind(module, stack, *args, **kwargs)
         except TypeError as error:
             raise NotRecognised(f"arguments that the adapter does not know: {error}") from None
-        x = request.x
-        if type(x) not in _PLAIN_TENSORS or x.layout is not torch.strided or x.is_nested or x.is_neg():
-            raise NotRecognised(f"the input is a {_describe(x)}, not a plain strided tensor")
+        x, mask = request.x, request.mask
+        _check_tensor(x, graded)
         if x.dtype not in DTYPES:
             raise NotRecognised(f"the input is {str(x.dtype)[6:]}; the library takes float32, float16 and bfloat16")
-        if torch.is_grad_enabled() and (x.requires_grad or watch.wants_gradients()):
-            raise NotRecognised(_GRADIENTS)
+        if x.device != self._device:
+            raise NotRecognised(f"the input is on {x.device}, the weights are on {self._device}")
+        if request.causal is None:
+            request.causal = stack.causal
+        if mask is not None:
+            _check_mask(request, mask)
+            if request.own_blind_rows and self.padded_rows == "computed":
+                _check_blind_rows(mask, request.causal)
+        request.engine = self._engine(request.causal)
         return request
 
     def _look(self, module: nn.Module) -> Watch:
@@ -102,8 +116,11 @@ class State:
                 stack.config(stack.causal)
                 _device.engine_device(stack.device)
                 self._renew_engines(stack)
-                self.stack, self.refusal = stack, None
-            except NotRecognised as reason:
+                self.stack, self._device, self.refusal = stack, stack.device, None
+            except (AttributeError, LookupError, TypeError) as odd:  # an adapter met something that it did not expect
+                self.stack, self.refusal = None, f"its structure is another one: {type(odd).__name__}: {odd}"
+                watch = _watch_for_refusal(module, inner)
+            except (NotRecognised, CallerError, EnvironmentError_) as reason:
                 self.stack, self.refusal = None, str(reason)
                 watch = _watch_for_refusal(module, inner)
             self._watch = watch
@@ -116,17 +133,24 @@ class State:
             else:
                 del self.engines[causal]
 
-    def engine(self, causal: bool) -> Engine:
+    def _engine(self, causal: bool) -> Engine:
         engine = self.engines.get(causal)
         if engine is None:
             with self._lock:
                 engine = self.engines.get(causal)
                 if engine is None:
-                    assert self.stack is not None
-                    options = {**self.engine_options, "device": _device.engine_device(self.stack.device)}
-                    engine = Engine(self.stack.config(causal), self.stack.tensors, options)
-                    self.engines[causal] = engine
+                    engine = self.engines[causal] = self._make_engine(causal)
         return engine
+
+    def _make_engine(self, causal: bool) -> Engine:
+        stack = self.stack
+        if stack is None:  # another thread saw a change meanwhile
+            raise NotRecognised(self.refusal or "the module changed during the call")
+        options = {**self.engine_options, "device": _device.engine_device(stack.device)}
+        try:
+            return Engine(stack.config(causal), stack.tensors, options)
+        except (CallerError, EnvironmentError_) as error:
+            raise NotRecognised(f"the library cannot take its weights: {error}") from None
 
     def answer(self, request: Request, out: Optional[torch.Tensor]) -> Any:
         """Runs the request; `out` (of x's own layout) is made when there is none. Raises CallerError, EnvironmentError_."""
@@ -136,11 +160,7 @@ class State:
         result = target = out
         if request.seq_first:
             x, target = x.transpose(0, 1), target.transpose(0, 1)
-        stack = self.stack
-        causal = request.causal
-        if causal is None:
-            causal = stack.causal if stack is not None else False
-        self.engine(causal).forward(x, request.mask, target)
+        request.engine.forward(x, request.mask, target)
         self.answered += 1
         return result if request.finish is None else request.finish(result)
 
@@ -153,10 +173,38 @@ class State:
             log.warning("%s: its own forward runs instead of Gnomon's: %s", self.module_name, reason)
 
 
+def _check_tensor(x: torch.Tensor, graded: bool) -> None:
+    if type(x) not in _PLAIN_TENSORS or x.is_nested or x.layout is not torch.strided or x.is_neg():
+        raise NotRecognised(f"an argument is a {_describe(x)}, not a plain strided tensor")
+    if graded and x.requires_grad:
+        raise NotRecognised(_GRADIENTS)
+
+
+def _check_mask(request: Request, mask: torch.Tensor) -> None:
+    """The adapter made it, but of the caller's tensor: the library would read what lies at its address."""
+    shape = request.x.shape[:2] if not request.seq_first else (request.x.shape[1], request.x.shape[0])
+    if mask.dtype is not torch.bool or mask.shape != shape or mask.device != request.x.device:
+        raise NotRecognised(
+            f"the padding mask is {list(mask.shape)}, {str(mask.dtype)[6:]}, on {mask.device}; expected "
+            f"{list(shape)}, bool, on {request.x.device}"
+        )
+
+
+def _check_blind_rows(mask: torch.Tensor, causal: bool) -> None:
+    sighted = mask[:, 0] if causal else mask.any(1)
+    if not bool(sighted.all()):
+        raise NotRecognised(
+            "a token sees no valid token, where the module's own answer is another one than Gnomon's; it does not "
+            "matter when nobody reads padded rows: padded_rows='any'"
+        )
+
+
 def _describe(x: Any) -> str:
     if type(x) not in _PLAIN_TENSORS:
         return type(x).__name__
-    return "nested tensor" if x.is_nested else f"{x.layout} tensor"
+    if x.is_nested:
+        return "nested tensor"
+    return f"{x.layout} tensor" if x.layout is not torch.strided else "negated view"
 
 
 def _names(module: nn.Module) -> Any:

@@ -116,9 +116,11 @@ class Request:
     mask       [B, S] bool, True = valid token, or None
     causal     None: as the stack says
     finish     makes the module's answer of the stack's output; default: the output itself
+    own_blind_rows  the module's own answer at a token that sees no valid token is another one than Gnomon's (whose
+               attention output is 0 there): with such a token the module answers, unless padded_rows is "any"
     """
 
-    __slots__ = ("x", "mask", "causal", "seq_first", "finish")
+    __slots__ = ("x", "mask", "causal", "seq_first", "finish", "own_blind_rows", "engine")
 
     def __init__(
         self,
@@ -127,8 +129,11 @@ class Request:
         causal: Optional[bool] = None,
         seq_first: bool = False,
         finish: Optional[Callable[[torch.Tensor], Any]] = None,
+        own_blind_rows: bool = False,
     ):
-        self.x, self.mask, self.causal, self.seq_first, self.finish = x, mask, causal, seq_first, finish
+        self.x, self.mask, self.causal, self.seq_first = x, mask, causal, seq_first
+        self.finish, self.own_blind_rows = finish, own_blind_rows
+        self.engine: Any = None  # set by what runs the request
 
 
 class Adapter:
