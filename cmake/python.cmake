@@ -1,0 +1,12 @@
+# What the wheel holds beside python/gnomon: the component `python`, installed by pip (pyproject.toml) and never by a plain
+# `cmake --install`. Files, not targets: a wheel cannot hold the symbolic links of a versioned library.
+# A target of its own: for ninja, `gnomon` is the command line's file.
+add_custom_target(gnomon_wheel DEPENDS gnomon gnomon_cli)
+set(in_wheel COMPONENT python EXCLUDE_FROM_ALL)
+install(FILES $<TARGET_FILE:gnomon> DESTINATION gnomon/lib RENAME libgnomon.so ${in_wheel})
+install(PROGRAMS $<TARGET_FILE:gnomon_cli> DESTINATION gnomon/bin RENAME gnomon ${in_wheel})
+# The bench's suite, reference and description of the machine are those of bench/: nothing is written twice.
+install(FILES bench/suite.json bench/stack_config.py bench/reference.py bench/peers/machine.py
+        DESTINATION gnomon/_bench/shared ${in_wheel})
+install(CODE "set(source_dir \"${CMAKE_CURRENT_SOURCE_DIR}\")" ${in_wheel})
+install(SCRIPT cmake/bundle_libraries.cmake ${in_wheel})
