@@ -94,6 +94,7 @@ BenchReport measure(const Arguments& arguments, std::vector<BenchRow> rows) {
   ProgressLine progress;
   BenchReport report;
   report.budget_seconds = arguments.budget > 0 ? arguments.budget : arguments.quick ? quick_budget : default_budget;
+  report.cold = arguments.engine.options().constraints.timing == Timing::cold;
   report.rows = std::move(rows);
   report.results.resize(report.rows.size());
   const double start = steady_clock().now();

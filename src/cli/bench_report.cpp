@@ -73,6 +73,7 @@ std::string legend(const BenchReport& report) {
     text += fmt::format("Geometric mean of {} speed-ups over the reference path: {:.2f}\n", values.size(),
                         geometric_mean(values));
   }
+  if (report.cold) text += "Caches were emptied before each timed pass.\n";
   return text + fmt::format(
                     "ms: median and quartiles of the whole call. bare: of the rate of oneDNN's bare fp32 products of "
                     "the same sizes.\n"
@@ -174,6 +175,7 @@ nlohmann::ordered_json bench_json(const BenchReport& report) {
                  {"isa", cpu.isa},
                  {"memory_available_bytes", available_memory().bytes}}},
                {"libraries", {{"oneDNN", cpu.onednn_version}, {"Highway", cpu.highway_version}}},
+               {"timing", report.cold ? "cold" : "warm"},
                {"budget_seconds", report.budget_seconds},
                {"seconds", report.seconds}};
   json["notes"] = Json::object();

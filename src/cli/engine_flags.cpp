@@ -26,6 +26,7 @@ constexpr std::array flags = {
     Flag{"--threads", "threads", nullptr, "Use at most so many threads"},
     Flag{"--memory-limit", "memory_limit", nullptr, "Scratch memory a plan may use, as 512MiB"},
     Flag{"--force", "force", nullptr, "Only candidates with these choices: fused_qkv=off,slices=4"},
+    Flag{"--timing", "timing", nullptr, "warm (default) | cold: empty the caches before each timed run"},
     Flag{"--fp32-only", "fp32_only", "on", "No bf16, fp16 or tf32"},
     Flag{"--exact-activation", "exact_activation", "on", "No tanh-GELU in place of erf-GELU"},
     Flag{"--range-check", "range_check", nullptr,

@@ -159,7 +159,7 @@ RowResult measure_row(const BenchRow& row, EngineOptions options, const RowBudge
   result.packed_bytes = bound->packed_bytes();
 
   progress.show(fmt::format("{}: timing", row.id));
-  Meter meter(*bench, steady_clock(), row.problem.inplace);
+  Meter meter(*bench, steady_clock(), row.problem.inplace, options.constraints.timing);
   // Before and after the pairs, and the higher counts: a yardstick must not shrink because a neighbour was busy.
   const int threads = options.constraints.threads.value_or(cpu::cpu_info().cores);
   const auto bare = [&] { return cpu::measure_bare_products(row.problem, threads, budget.bare / 2); };

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "cpu/arena.hpp"
 #include "cpu/bare_products.hpp"
+#include "cpu/cache_eviction.hpp"
 #include "cpu/cpu_info.hpp"
 #include "cpu/plain_plan.hpp"
 #include "cpu/product.hpp"
@@ -35,9 +36,13 @@ namespace {
 // input, and add that to a residual stream, and an answer, that is smaller. Post-norm errs less on less.
 class CpuWorkbench final : public HostWorkbench {
  public:
-  CpuWorkbench(const Problem& problem, const Call& call, const std::function<void(const Call&)>& reference)
-      : HostWorkbench(problem, call, reference), range_(row_range(problem.config.norm, call)) {}
+  CpuWorkbench(const Problem& problem, const Call& call, const std::function<void(const Call&)>& reference, int threads)
+      : HostWorkbench(problem, call, reference), threads_(threads), range_(row_range(problem.config.norm, call)) {}
   InputRange input_range() const override { return range_; }
+  void evict_caches() override {
+    if (!eviction_) eviction_.emplace(threads_);
+    (*eviction_)();
+  }
 
  private:
   static InputRange row_range(NormPlacement norm, const Call& call) {
@@ -58,6 +63,8 @@ class CpuWorkbench final : public HostWorkbench {
     return {std::max(*std::min_element(sizes.begin(), middle + 1) / 1.1f, *middle / 1.5f), high};
   }
 
+  const int threads_;
+  std::optional<CacheEviction> eviction_;
   InputRange range_;
 };
 
@@ -102,8 +109,8 @@ class CpuBackend final : public Backend {
   }
 
   std::unique_ptr<Workbench> open_workbench(const Problem& problem, const Call& call) override {
-    return std::make_unique<CpuWorkbench>(problem, call,
-                                          [this](const Call& c) { reference::forward(*weights_, c, threads_); });
+    const auto plain = [this](const Call& c) { reference::forward(*weights_, c, threads_); };
+    return std::make_unique<CpuWorkbench>(problem, call, plain, threads_);
   }
 
   std::vector<std::string> approximations(const Candidate& candidate) const override {

@@ -43,8 +43,8 @@ struct EngineOptions {
   std::function<void(const Progress&)> progress;
 
   // Sets one option from text: device, effort, budget, total_budget, plan_dir, fp32_only, exact_activation,
-  // memory_limit ("512MiB"), threads, force ("fused_qkv=off,slices=4"), abs, rel, headroom, max_plans, range_check.
-  // Caller error names the option and what it takes.
+  // memory_limit ("512MiB"), threads, force ("fused_qkv=off,slices=4"), timing, abs, rel, headroom, max_plans,
+  // range_check. Caller error names the option and what it takes.
   void set(std::string_view name, std::string_view value);
 };
 

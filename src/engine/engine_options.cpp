@@ -95,6 +95,11 @@ constexpr std::array kRows = {
         }},
     Row{"force", "choices such as fused_qkv=off,slices=4",
         [](EngineOptions& o, const Setting& s) { o.constraints.forced = s.choices(); }},
+    Row{"timing", "warm or cold",
+        [](EngineOptions& o, const Setting& s) {
+          if (s.value != "warm" && s.value != "cold") s.refuse();
+          o.constraints.timing = s.value == "cold" ? Timing::cold : Timing::warm;
+        }},
     Row{"abs", kTolerance, [](EngineOptions& o, const Setting& s) { o.contract.abs = s.number(0.0, kLargest); }},
     Row{"rel", kTolerance, [](EngineOptions& o, const Setting& s) { o.contract.rel = s.number(0.0, kLargest); }},
     Row{"headroom", "a number above 0, at most 1",

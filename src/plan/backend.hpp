@@ -45,7 +45,9 @@ class Workbench {
   // output.
   virtual Verdict check(Plan& plan) = 0;
   virtual void before_timed_run() {}  // restores an in-place input; untimed
-  virtual void run(Plan& plan) = 0;   // one run on scratch, complete on return
+  // Leaves nothing that a pass reads in a cache: before each single run of Timing::cold, untimed.
+  virtual void evict_caches() {}
+  virtual void run(Plan& plan) = 0;  // one run on scratch, complete on return
   // How large the valid rows of the input are, in the backend's own measure: what set_verified_range() is given.
   virtual InputRange input_range() const = 0;
 };

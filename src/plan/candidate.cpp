@@ -67,6 +67,7 @@ std::string Constraints::to_string() const {
   if (exact_activation) add("exact_activation");
   if (memory_limit) add(fmt::format("memory_limit={}", *memory_limit));
   if (threads) add(fmt::format("threads<={}", *threads));
+  if (timing == Timing::cold) add("timing=cold");
   return text;
 }
 

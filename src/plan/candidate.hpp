@@ -40,6 +40,9 @@ struct Refusal {
   std::string reason;
 };
 
+// What a candidate finds in the caches when it is timed: what its last run left, or nothing of use.
+enum class Timing { warm, cold };
+
 // What the caller demands of any plan. Part of the plan store's key: another demand is another plan.
 struct Constraints {
   std::vector<Choice> forced;                // "fused_qkv=off": only candidates with this value
@@ -47,6 +50,7 @@ struct Constraints {
   bool exact_activation = false;             // no tanh in place of erf
   std::optional<std::int64_t> memory_limit;  // bytes, beyond input and output and weights
   std::optional<int> threads;                // at most so many
+  Timing timing = Timing::warm;              // a demand on the measurement: no candidate is refused for it
   std::string to_string() const;             // "" when nothing is demanded
   bool operator==(const Constraints&) const = default;
 };

@@ -12,7 +12,7 @@ Contest::Contest(Backend& backend, Clock& clock, Workbench& bench, const Problem
                  const PlannerOptions& options, double started, double deadline)
     : backend_(backend),
       clock_(clock),
-      meter_(bench, clock, timed.inplace),
+      meter_(bench, clock, timed.inplace, options.constraints.timing),
       whole_(whole),
       timed_(timed),
       options_(options),
@@ -20,7 +20,9 @@ Contest::Contest(Backend& backend, Clock& clock, Workbench& bench, const Problem
       deadline_(deadline) {}
 
 bool Contest::over(const Contender& incumbent) const {
-  return !time_for((3 + incumbent.runs) * incumbent.seconds, deadline_) || clock_.now() >= deadline_;
+  // The warm-up doubles its runs up to those of a sample, the last of which may be taken twice.
+  const double preparing = 5.0 * incumbent.runs * meter_.untimed();
+  return !time_for((3 + incumbent.runs) * incumbent.seconds + preparing, deadline_) || clock_.now() >= deadline_;
 }
 
 std::string Contest::why_over() const {
@@ -175,7 +177,7 @@ Duel Contest::duel(Contender& incumbent, Contender& challenger, double until) {
   double fastest = INFINITY, slowest = 0;  // of the challenger's samples here
   Standing standing = Standing::open;
   while (standing == Standing::open && static_cast<int>(ratios.size()) < kMostPairs) {
-    const double pair_seconds = runs * (incumbent.seconds + challenger.seconds);
+    const double pair_seconds = runs * (incumbent.seconds + challenger.seconds + 2 * meter_.untimed());
     if (!time_for(pair_seconds, static_cast<int>(ratios.size()) < kFewestPairs ? deadline_ : until)) break;
     double mine = 0, its = 0;
     // The order alternates, so that a drift of the machine's speed pushes successive ratios to opposite sides.
@@ -218,7 +220,7 @@ bool Contest::round(Contender& incumbent, std::vector<Contender>& challengers, s
   for (std::size_t i = 0; i < challengers.size(); ++i) {
     const std::size_t at = reversed ? challengers.size() - 1 - i : i;
     if (!challengers[at].plan) continue;
-    if (!time_for(runs * challengers[at].seconds, deadline_)) return false;
+    if (!time_for(runs * (challengers[at].seconds + meter_.untimed()), deadline_)) return false;
     if (!sample(challengers[at], runs, seconds[at])) challengers[at].plan.reset();
   }
   if (reversed && !sample(incumbent, runs, mine)) return false;

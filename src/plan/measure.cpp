@@ -23,10 +23,12 @@ int Meter::trustworthy_runs(Plan& plan, double& seconds) {
 }
 
 double Meter::sample(Plan& plan, int runs) {
+  const double entered = clock_.now();
   double elapsed = 0;
   for (int left = runs; left > 0;) {
-    const int batch = restore_ ? 1 : left;
+    const int batch = one_by_one_ ? 1 : left;
     bench_.before_timed_run();
+    if (cold_) bench_.evict_caches();  // after the restoring, which fills them
     const double start = clock_.now();
     for (int i = 0; i < batch; ++i) {
       ++runs_;
@@ -35,6 +37,7 @@ double Meter::sample(Plan& plan, int runs) {
     elapsed += clock_.now() - start;
     left -= batch;
   }
+  untimed_ = (clock_.now() - entered - elapsed) / runs;
   return elapsed / runs;
 }
 

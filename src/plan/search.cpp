@@ -76,7 +76,9 @@ void Search::fail_without_candidate() const {
   const bool all_refused = std::ranges::all_of(contest_.reports, [&](const CandidateReport& report) {
     return backend_.refuses(problem_, options_.constraints, report.candidate).has_value();
   });
-  const std::string demands = options_.constraints.to_string();
+  Constraints refusing = options_.constraints;
+  refusing.timing = Timing::warm;
+  const std::string demands = refusing.to_string();
   throw Error(all_refused && !demands.empty() ? ErrorKind::caller : ErrorKind::environment,
               fmt::format("no candidate can run {}{}:{}", to_string(problem_),
                           demands.empty() ? "" : " under " + demands, list_fates(contest_.reports)));

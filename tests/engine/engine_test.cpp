@@ -268,6 +268,22 @@ TEST_F(EngineTest, WhenTheTotalBudgetIsSpentChoicesAreBorrowedOrEstimated) {
   EXPECT_GT(plan(e, 512, 32).seconds, 0) << "a plan that is asked for is made";
 }
 
+TEST_F(EngineTest, ColdAndWarmPlansAreNeverTakenForEachOther) {
+  const TemporaryDirectory folder;
+  options.plan_directory = folder.path();
+  auto warm = engine();
+  options.set("timing", "cold");
+  auto cold = engine();
+  EXPECT_TRUE(answers(warm, 16, 32));
+  EXPECT_TRUE(answers(cold, 16, 32));
+  EXPECT_EQ(cold.stats().problems_planned, 1);
+  EXPECT_EQ(cold.stats().store_hits + cold.stats().plans_adopted, 0);
+  EXPECT_EQ(cold.explain(problem(16, 32))->constraints, "timing=cold");
+  EXPECT_EQ(warm.explain(problem(16, 32))->constraints, "");
+  EXPECT_EQ(warm.explain_all().size(), 1u);
+  EXPECT_EQ(cold.store().list().size(), 2u);
+}
+
 TEST_F(EngineTest, AStoredEstimateIsNoAnswerToMeasure) {
   const TemporaryDirectory folder;
   options.plan_directory = folder.path();

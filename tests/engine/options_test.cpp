@@ -32,7 +32,7 @@ TEST(EngineOptionsTest, TextSetsEachOption) {
       {"threads", "3"},           {"force", "fused_qkv=off,slices=4"},
       {"abs", "0.001"},           {"rel", "0"},
       {"headroom", "0.5"},        {"max_plans", "7"},
-      {"range_check", "off"},
+      {"range_check", "off"},     {"timing", "cold"},
   };
   for (const auto& [name, value] : texts) options.set(name, value);
   EXPECT_EQ(options.device, "cuda:1");
@@ -48,6 +48,7 @@ TEST(EngineOptionsTest, TextSetsEachOption) {
   EXPECT_EQ(options.contract, (Contract{0.001, 0, 0.5}));
   EXPECT_EQ(options.max_plans, 7u);
   EXPECT_EQ(options.range_check, "off");
+  EXPECT_EQ(options.constraints.timing, Timing::cold);
 }
 
 TEST(EngineOptionsTest, SizesTakeBinaryUnits) {
@@ -67,7 +68,7 @@ TEST(EngineOptionsTest, ARefusalNamesTheOptionAndWhatItTakes) {
       {"memory_limit", "-1"},  {"memory_limit", "1e30"}, {"memory_limit", "KiB"}, {"threads", "0"},
       {"threads", "1.5"},      {"force", "fused_qkv"},   {"force", "=on"},        {"force", "slices="},
       {"abs", "-0.1"},         {"headroom", "0"},        {"headroom", "1.5"},     {"max_plans", "0"},
-      {"range_check", "host"},
+      {"range_check", "host"}, {"timing", "hot"},
   };
   for (const auto& [name, value] : rows) {
     EXPECT_THAT(refusal(name, value), AllOf(HasSubstr(std::string("option ") + name + ": expected "),
@@ -81,7 +82,7 @@ TEST(EngineOptionsTest, AnUnknownOptionListsThemAll) {
   EXPECT_EQ(refusal("efort", "measure"),
             "unknown option \"efort\"; the options are device, effort, budget, total_budget, plan_dir, fp32_only, "
             "exact_activation, "
-            "memory_limit, threads, force, abs, rel, headroom, max_plans, range_check");
+            "memory_limit, threads, force, timing, abs, rel, headroom, max_plans, range_check");
 }
 
 }  // namespace

@@ -37,10 +37,11 @@ TEST(Constraints, TextIsTheKeyAndForgetsTheOrderOfForcing) {
                   .fp32_only = true,
                   .exact_activation = true,
                   .memory_limit = 512,
-                  .threads = 2};
+                  .threads = 2,
+                  .timing = Timing::cold};
   Constraints two = one;
   std::swap(two.forced[0], two.forced[1]);
-  EXPECT_EQ(one.to_string(), "a=1 b=2 fp32_only exact_activation memory_limit=512 threads<=2");
+  EXPECT_EQ(one.to_string(), "a=1 b=2 fp32_only exact_activation memory_limit=512 threads<=2 timing=cold");
   EXPECT_EQ(one.to_string(), two.to_string());
 }
 

@@ -9,6 +9,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -46,6 +47,7 @@ enum class Fault {
 
 struct Behaviour {
   double seconds = 1e-3;      // of a pass of the whole problem
+  double cold_seconds = 0;    // of one on emptied caches; 0: the same
   double noise = 0;           // relative standard deviation
   Fault fault = Fault::none;  // from run number `from_run` on (0: always)
   int from_run = 0;
@@ -91,6 +93,15 @@ class FakePlan final : public Plan {
   int runs_ = 0;
 };
 
+class FakeWorkbench final : public HostWorkbench {
+ public:
+  FakeWorkbench(FakeBackend& backend, const Problem& problem, const Call& call);
+  void evict_caches() override;
+
+ private:
+  FakeBackend& backend_;
+};
+
 class FakeBackend final : public Backend {
  public:
   FakeBackend(FakeClock& its_clock, const Problem& its_problem) : clock(its_clock), problem(its_problem) {}
@@ -119,7 +130,7 @@ class FakeBackend final : public Backend {
     if (part.elements() > largest_bench) throw std::bad_alloc();
     benches.push_back(part);
     clock.pass(cost(plain_candidate, part));
-    return std::make_unique<HostWorkbench>(part, call, reference);
+    return std::make_unique<FakeWorkbench>(*this, part, call);
   }
   std::vector<std::string> approximations(const Candidate& candidate) const override {
     const std::string* const precision = candidate.find("precision");
@@ -143,12 +154,24 @@ class FakeBackend final : public Backend {
   std::int64_t largest_bench = std::numeric_limits<std::int64_t>::max();
   int most_alive = std::numeric_limits<int>::max();
 
-  int alive = 0, alive_at_trim = -1;
+  double eviction_seconds = 10e-3;
+
+  bool cold = false;  // the caches are empty
+  int alive = 0, alive_at_trim = -1, evictions = 0;
   std::int64_t runs = 0;
   std::map<std::string, int> prepared;
   std::vector<Problem> benches;
   std::mt19937_64 random{20240607};
 };
+
+inline FakeWorkbench::FakeWorkbench(FakeBackend& backend, const Problem& problem, const Call& call)
+    : HostWorkbench(problem, call, reference), backend_(backend) {}
+
+inline void FakeWorkbench::evict_caches() {
+  ++backend_.evictions;
+  backend_.cold = true;
+  backend_.clock.pass(backend_.eviction_seconds);
+}
 
 inline FakePlan::FakePlan(FakeBackend& backend, const Behaviour& behaviour) : backend_(backend), behaviour_(behaviour) {
   ++backend_.alive;
@@ -159,7 +182,8 @@ inline void FakePlan::run(const Call& call) {
   ++backend_.runs;
   const double share = static_cast<double>(call.input.elements()) / static_cast<double>(backend_.problem.elements());
   std::normal_distribution<double> noise(0, behaviour_.noise);
-  backend_.clock.pass(behaviour_.seconds * share * std::exp(noise(backend_.random)));
+  const bool cold = std::exchange(backend_.cold, false) && behaviour_.cold_seconds > 0;
+  backend_.clock.pass((cold ? behaviour_.cold_seconds : behaviour_.seconds) * share * std::exp(noise(backend_.random)));
   const Fault fault = runs_++ >= behaviour_.from_run ? behaviour_.fault : Fault::none;
   if (fault == Fault::throws) throw std::runtime_error("injected");
   if (fault == Fault::bad_alloc) throw std::bad_alloc();

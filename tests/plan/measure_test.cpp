@@ -9,16 +9,26 @@ namespace {
 
 struct CountingBench final : Workbench {
   Verdict check(Plan&) override { return {}; }
-  void before_timed_run() override { ++restored; }
+  void before_timed_run() override {
+    EXPECT_FALSE(evicted) << "restoring fills the caches";
+    ++restored;
+  }
+  void evict_caches() override {
+    ++evictions;
+    evicted = true;
+    clock.pass(1);
+  }
   void run(Plan&) override {
     clock.pass(seconds + first);
     first = 0;
+    evicted = false;
   }
   InputRange input_range() const override { return {}; }
 
   fake::FakeClock clock;
   double seconds = 0, first = 0;
-  int restored = 0;
+  int restored = 0, evictions = 0;
+  bool evicted = false;
 };
 
 struct NoPlan final : Plan {
@@ -66,6 +76,21 @@ TEST(Meter, ASampleIsTheMeanOfItsRuns) {
     EXPECT_EQ(meter.runs(), 8);
     meter.check(plan);
     EXPECT_EQ(meter.runs(), 9);
+  }
+}
+
+TEST(Meter, ColdSamplesAreSingleRunsOnEmptiedCachesAndTheirTimesAreAdded) {
+  for (const bool restore : {false, true}) {
+    CountingBench bench;
+    bench.seconds = 15e-6;
+    NoPlan plan;
+    Meter meter(bench, bench.clock, restore, Timing::cold);
+    double seconds = -1;
+    EXPECT_EQ(meter.trustworthy_runs(plan, seconds), 16) << "a short pass is repeated until the clock can tell";
+    EXPECT_NEAR(seconds, 15e-6, 1e-12);
+    EXPECT_EQ(bench.evictions, meter.runs());
+    EXPECT_EQ(bench.restored, meter.runs());
+    EXPECT_NEAR(meter.untimed(), 1, 1e-6);
   }
 }
 

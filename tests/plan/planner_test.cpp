@@ -476,6 +476,36 @@ TEST(Planner, AnIncumbentThatFailsWhileTimedIsReplaced) {
   EXPECT_THAT(result.record.notes[0], HasSubstr("path=fast fuse=off fell: threw while being timed"));
 }
 
+TEST(Planner, ColdTimingChoosesByRunsOnEmptiedCaches) {
+  for (const Timing timing : {Timing::warm, Timing::cold}) {
+    World world;
+    world.candidates({{"resident", {.seconds = 1e-3, .cold_seconds = 3e-3}}, {"streaming", {.seconds = 2e-3}}});
+    world.options.constraints.timing = timing;
+    const PlanRecord record = world.plan().record;
+    EXPECT_EQ(record.winner.get("path"), timing == Timing::cold ? "streaming" : "resident");
+    EXPECT_EQ(record.constraints, timing == Timing::cold ? "timing=cold" : "");
+    EXPECT_EQ(world.backend.evictions > 0, timing == Timing::cold);
+    EXPECT_NEAR(report_on(record, "resident").seconds, timing == Timing::cold ? 3e-3 : 1e-3, 1e-9);
+  }
+}
+
+// Evicting takes a hundred times as long as the passes: it counts towards the budget, though not towards their times.
+TEST(Planner, WhatEvictingTakesIsInTheBudget) {
+  for (const double budget : {0.2, 0.3, 0.4, 0.6, 10.0}) {
+    World world;
+    world.candidates({{"a", {.seconds = 0.9e-4}},
+                      {"b", {.seconds = 0.8e-4}},
+                      {"c", {.seconds = 0.7e-4}},
+                      {"d", {.seconds = 0.7e-4}},
+                      {"plain", {.seconds = 1e-4}}});
+    world.options.constraints.timing = Timing::cold;
+    world.options.budget_seconds = budget;
+    const PlanRecord record = world.plan().record;
+    EXPECT_LE(record.planning_seconds, budget + 0.02);
+    EXPECT_EQ(record.budget_exhausted, budget < 10);
+  }
+}
+
 TEST(Planner, InPlaceRunsAreTimedOnTheRealInputEachTime) {
   World world("b4 s4 d8 h1 l1 f8 inplace");
   const std::vector<float> before = world.input;
