@@ -104,7 +104,7 @@ class CpuBackend final : public Backend {
 
   std::unique_ptr<Plan> prepare(const Problem& problem, const Candidate& candidate) override {
     const Choices choices = parse_choices(candidate);
-    if (choices.path == Path::plain) return std::make_unique<PlainPlan>(problem, choices, weights_, packs_, arena_);
+    if (choices.path == Path::plain) return std::make_unique<PlainPlan>(problem, choices, weights_, arena_);
     return std::make_unique<StackPlan>(problem, choices, weights_, packs_, arena_);
   }
 

@@ -13,10 +13,9 @@ namespace gnomon::cpu {
 
 class PlainPlan final : public Plan {
  public:
-  PlainPlan(const Problem& problem, const Choices& choices, std::shared_ptr<const Weights> weights, WeightPacks& packs,
-            Arena& arena)
+  PlainPlan(const Problem& problem, const Choices& choices, std::shared_ptr<const Weights> weights, Arena& arena)
       : weights_(std::move(weights)),
-        pass_(*weights_, packs, problem.batch, problem.seq, /*query_block=*/problem.seq, choices.threads),
+        pass_(*weights_, problem.batch, problem.seq, /*query_block=*/problem.seq, choices.threads),
         arena_(arena),
         claim_(arena, static_cast<std::size_t>(pass_.scratch_floats()) * sizeof(float)) {}
 

@@ -27,9 +27,11 @@ dnnl_memory_desc_t matrix(std::int64_t rows, std::int64_t columns, std::int64_t 
   return desc;
 }
 
-DnnlMemory memory(const dnnl_memory_desc_t& desc, void* data) {
+// oneDNN's memory objects are of void*; what it only reads is not written.
+DnnlMemory memory(const dnnl_memory_desc_t& desc, const void* data) {
   DnnlMemory result;
-  check_dnnl(dnnl_memory_create(&result.value, &desc, dnnl_cpu_engine(), data), "making a memory object");
+  check_dnnl(dnnl_memory_create(&result.value, &desc, dnnl_cpu_engine(), const_cast<void*>(data)),
+             "making a memory object");
   return result;
 }
 
@@ -62,14 +64,31 @@ PrimitiveDesc matmul_desc(const dnnl_memory_desc_t& a, const dnnl_memory_desc_t&
   return result;
 }
 
+dnnl_memory_desc_t vector(std::int64_t n) { return matrix(1, n, n, 1, dnnl_f32); }
+
+dnnl_memory_desc_t in_any_order(std::int64_t rows, std::int64_t columns, dnnl_data_type_t type) {
+  const dnnl_dims_t dims = {rows, columns};
+  dnnl_memory_desc_t desc;
+  check_dnnl(dnnl_memory_desc_init_by_tag(&desc, 2, dims, type, dnnl_format_tag_any), "describing a weight");
+  return desc;
+}
+
+PrimitiveDesc linear_desc(std::int64_t in, std::int64_t out, const dnnl_memory_desc_t& weight, bool has_bias,
+                          const ProductSpec& spec) {
+  const dnnl_memory_desc_t x = matrix(spec.rows, in, spec.ldx, 1, spec.bf16 ? dnnl_bf16 : dnnl_f32);
+  const dnnl_memory_desc_t y = matrix(spec.rows, out, spec.ldy, 1, dnnl_f32);
+  const dnnl_memory_desc_t bias = vector(out);
+  return matmul_desc(x, weight, has_bias ? &bias : nullptr, y, attributes(spec));
+}
+
 DnnlStream new_stream() {
   DnnlStream stream;
   check_dnnl(dnnl_stream_create(&stream.value, dnnl_cpu_engine(), dnnl_stream_default_flags), "making a stream");
   return stream;
 }
 
-const dnnl_memory_desc_t& scratchpad(const PrimitiveDesc& desc) {
-  return *dnnl_primitive_desc_query_md(desc.value, dnnl_query_scratchpad_md, 0);
+const dnnl_memory_desc_t& part_of(const_dnnl_primitive_desc_t desc, dnnl_query_t part) {
+  return *dnnl_primitive_desc_query_md(desc, part, 0);
 }
 
 // The rows of all parts in one [out, in] matrix, and their biases in one vector.
@@ -119,7 +138,7 @@ std::shared_ptr<const WeightPacks::Pack> WeightPacks::get(const std::vector<cons
   std::vector<std::uint16_t> narrow(bf16 ? weight.size() : 0);
   if (bf16) vec_kernels().to_bf16(weight.data(), narrow.data(), static_cast<std::int64_t>(weight.size()));
   const dnnl_memory_desc_t plain = matrix(in, out, 1, in, bf16 ? dnnl_bf16 : dnnl_f32);
-  const DnnlMemory source = memory(plain, bf16 ? static_cast<void*>(narrow.data()) : weight.data());
+  const DnnlMemory source = memory(plain, bf16 ? static_cast<const void*>(narrow.data()) : weight.data());
   pack->memory = memory(desc, DNNL_MEMORY_ALLOCATE);
   pack->bytes = static_cast<std::int64_t>(dnnl_memory_desc_get_size(&desc) + pack->bias.size() * sizeof(float));
 
@@ -149,6 +168,38 @@ std::int64_t WeightPacks::bytes() const {
   return sum;
 }
 
+BoundMatmul::BoundMatmul(const_dnnl_primitive_desc_t desc, dnnl_memory_t weight, dnnl_memory_t bias, int workers)
+    : slots_(static_cast<std::size_t>(workers)) {
+  check_dnnl(dnnl_primitive_create(&primitive_.value, desc), "making a product");
+  const dnnl_memory_desc_t& scratch = part_of(desc, dnnl_query_scratchpad_md);
+  for (Slot& slot : slots_) {
+    slot.x = memory(part_of(desc, dnnl_query_src_md), DNNL_MEMORY_NONE);
+    slot.y = memory(part_of(desc, dnnl_query_dst_md), DNNL_MEMORY_NONE);
+    if (!weight) slot.weight = memory(part_of(desc, dnnl_query_weights_md), DNNL_MEMORY_NONE);
+    slot.stream = new_stream();
+    slot.scratch_bytes = AlignedBuffer(dnnl_memory_desc_get_size(&scratch));
+    slot.scratch = memory(scratch, slot.scratch_bytes.data());
+    slot.args = {{DNNL_ARG_SRC, slot.x.value},
+                 {DNNL_ARG_WEIGHTS, weight ? weight : slot.weight.value},
+                 {DNNL_ARG_DST, slot.y.value},
+                 {DNNL_ARG_SCRATCHPAD, slot.scratch.value}};
+    if (bias) slot.args.push_back({DNNL_ARG_BIAS, bias});
+  }
+}
+
+void BoundMatmul::run(int worker, const void* x, void* y, const void* weight) const {
+  const Slot& slot = slots_[static_cast<std::size_t>(worker)];
+  const auto point = [](const DnnlMemory& to, const void* at) {
+    check_dnnl(dnnl_memory_set_data_handle(to.value, const_cast<void*>(at)), "binding an operand");
+  };
+  point(slot.x, x);
+  point(slot.y, y);
+  if (weight) point(slot.weight, weight);
+  check_dnnl(
+      dnnl_primitive_execute(primitive_.value, slot.stream.value, static_cast<int>(slot.args.size()), slot.args.data()),
+      "running a product");
+}
+
 Product::Product(WeightPacks& packs, const std::vector<const LinearWeights*>& parts, const ProductSpec& spec,
                  int workers)
     : spec_(spec) {
@@ -157,44 +208,22 @@ Product::Product(WeightPacks& packs, const std::vector<const LinearWeights*>& pa
   std::int64_t out = 0;
   for (const LinearWeights* part : parts) out += part->out;
   const bool has_bias = !parts.front()->bias.empty();
-  const dnnl_data_type_t type = spec.bf16 ? dnnl_bf16 : dnnl_f32;
-  const dnnl_memory_desc_t x = matrix(spec.rows, in, spec.ldx, 1, type);
-  const dnnl_memory_desc_t y = matrix(spec.rows, out, spec.ldy, 1, dnnl_f32);
-  const dnnl_memory_desc_t bias = matrix(1, out, out, 1, dnnl_f32);
-  dnnl_memory_desc_t weight = matrix(in, out, 1, in, type);
-  if (spec.packed) {
-    const dnnl_dims_t dims = {in, out};
-    check_dnnl(dnnl_memory_desc_init_by_tag(&weight, 2, dims, type, dnnl_format_tag_any), "describing a weight");
-  }
-  const PrimitiveDesc desc = matmul_desc(x, weight, has_bias ? &bias : nullptr, y, attributes(spec));
-  check_dnnl(dnnl_primitive_create(&primitive_.value, desc.value), "making a product");
-  pack_ = packs.get(parts, spec.bf16, *dnnl_primitive_desc_query_md(desc.value, dnnl_query_weights_md, 0));
-
-  slots_.resize(static_cast<std::size_t>(workers));
-  for (Slot& slot : slots_) {
-    slot.x = memory(x, DNNL_MEMORY_NONE);
-    slot.y = memory(y, DNNL_MEMORY_NONE);
-    slot.stream = new_stream();
-    slot.scratch_bytes = AlignedBuffer(dnnl_memory_desc_get_size(&scratchpad(desc)));
-    slot.scratch = memory(scratchpad(desc), slot.scratch_bytes.data());
-    slot.args = {{DNNL_ARG_SRC, slot.x.value},
-                 {DNNL_ARG_WEIGHTS, pack_->memory.value},
-                 {DNNL_ARG_DST, slot.y.value},
-                 {DNNL_ARG_SCRATCHPAD, slot.scratch.value}};
-    if (has_bias) {
-      slot.bias = memory(bias, const_cast<float*>(pack_->bias.data()));
-      slot.args.push_back({DNNL_ARG_BIAS, slot.bias.value});
-    }
-  }
+  const dnnl_memory_desc_t weight = in_any_order(in, out, spec.bf16 ? dnnl_bf16 : dnnl_f32);
+  const PrimitiveDesc desc = linear_desc(in, out, weight, has_bias, spec);
+  pack_ = packs.get(parts, spec.bf16, part_of(desc.value, dnnl_query_weights_md));
+  if (has_bias) bias_ = memory(vector(out), pack_->bias.data());
+  matmul_ = BoundMatmul(desc.value, pack_->memory.value, bias_.value, workers);
 }
 
-void Product::run(int worker, const void* x, float* y) const {
-  const Slot& slot = slots_[static_cast<std::size_t>(worker)];
-  check_dnnl(dnnl_memory_set_data_handle(slot.x.value, const_cast<void*>(x)), "binding x");
-  check_dnnl(dnnl_memory_set_data_handle(slot.y.value, y), "binding y");
-  check_dnnl(
-      dnnl_primitive_execute(primitive_.value, slot.stream.value, static_cast<int>(slot.args.size()), slot.args.data()),
-      "running a product");
+Product::Product(const LinearWeights& weights, const ProductSpec& spec, int workers) : spec_(spec) {
+  if (spec.bf16) throw_internal("a bf16 product needs a packed weight");
+  const OneOmpThread one;
+  const bool has_bias = !weights.bias.empty();
+  const dnnl_memory_desc_t weight = matrix(weights.in, weights.out, 1, weights.in, dnnl_f32);
+  const PrimitiveDesc desc = linear_desc(weights.in, weights.out, weight, has_bias, spec);
+  weight_ = memory(weight, weights.weight.data());
+  if (has_bias) bias_ = memory(vector(weights.out), weights.bias.data());
+  matmul_ = BoundMatmul(desc.value, weight_.value, bias_.value, workers);
 }
 
 PlainProduct::PlainProduct(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t lda, std::int64_t ldb,
@@ -204,30 +233,7 @@ PlainProduct::PlainProduct(std::int64_t m, std::int64_t n, std::int64_t k, std::
   const dnnl_memory_desc_t b = b_transposed ? matrix(k, n, 1, ldb, dnnl_f32) : matrix(k, n, ldb, 1, dnnl_f32);
   const dnnl_memory_desc_t y = matrix(m, n, ldy, 1, dnnl_f32);
   const PrimitiveDesc desc = matmul_desc(a, b, nullptr, y, attributes(ProductSpec{}));
-  check_dnnl(dnnl_primitive_create(&primitive_.value, desc.value), "making an attention product");
-  slots_.resize(static_cast<std::size_t>(workers));
-  for (Slot& slot : slots_) {
-    slot.a = memory(a, DNNL_MEMORY_NONE);
-    slot.b = memory(b, DNNL_MEMORY_NONE);
-    slot.y = memory(y, DNNL_MEMORY_NONE);
-    slot.stream = new_stream();
-    slot.scratch_bytes = AlignedBuffer(dnnl_memory_desc_get_size(&scratchpad(desc)));
-    slot.scratch = memory(scratchpad(desc), slot.scratch_bytes.data());
-    slot.args = {{DNNL_ARG_SRC, slot.a.value},
-                 {DNNL_ARG_WEIGHTS, slot.b.value},
-                 {DNNL_ARG_DST, slot.y.value},
-                 {DNNL_ARG_SCRATCHPAD, slot.scratch.value}};
-  }
-}
-
-void PlainProduct::run(int worker, const float* a, const float* b, float* y) const {
-  const Slot& slot = slots_[static_cast<std::size_t>(worker)];
-  check_dnnl(dnnl_memory_set_data_handle(slot.a.value, const_cast<float*>(a)), "binding a");
-  check_dnnl(dnnl_memory_set_data_handle(slot.b.value, const_cast<float*>(b)), "binding b");
-  check_dnnl(dnnl_memory_set_data_handle(slot.y.value, y), "binding y");
-  check_dnnl(
-      dnnl_primitive_execute(primitive_.value, slot.stream.value, static_cast<int>(slot.args.size()), slot.args.data()),
-      "running an attention product");
+  matmul_ = BoundMatmul(desc.value, nullptr, nullptr, workers);
 }
 
 }  // namespace gnomon::cpu

@@ -46,7 +46,6 @@ struct ProductSpec {
   std::int64_t rows = 0;  // M
   std::int64_t ldx = 0, ldy = 0;
   bool bf16 = false;        // x and the weight are bf16, the sum fp32
-  bool packed = true;       // the weight in oneDNN's own order; else row-major as the state_dict has it
   bool accumulate = false;  // y += ...
   bool activate = false;
   Activation activation = Activation::gelu_erf;
@@ -74,26 +73,42 @@ class WeightPacks {
   std::multimap<std::string, std::shared_ptr<const Pack>> packs_;  // by the parts they were made of
 };
 
-// A bound product of one exact shape. run() may be called by several workers at once, each with its own number.
-class Product {
+// A oneDNN product of one exact shape, with what each worker needs to run it while others do.
+class BoundMatmul {
  public:
-  Product(WeightPacks& packs, const std::vector<const LinearWeights*>& parts, const ProductSpec& spec, int workers);
-  // x: fp32 rows, or bf16 rows when the spec says so.
-  void run(int worker, const void* x, float* y) const;
-  const ProductSpec& spec() const { return spec_; }
-  std::int64_t packed_bytes() const { return pack_->bytes; }
+  BoundMatmul() = default;
+  // `weight` and `bias` are the same in every run and belong to the caller; null: given to run(), and no bias.
+  BoundMatmul(const_dnnl_primitive_desc_t desc, dnnl_memory_t weight, dnnl_memory_t bias, int workers);
+  void run(int worker, const void* x, void* y, const void* weight = nullptr) const;
 
  private:
   struct Slot {
-    DnnlMemory x, y, bias, scratch;
+    DnnlMemory x, weight, y, scratch;
     DnnlStream stream;
     AlignedBuffer scratch_bytes;
     std::vector<dnnl_exec_arg_t> args;
   };
-  ProductSpec spec_;
-  std::shared_ptr<const WeightPacks::Pack> pack_;
   DnnlPrimitive primitive_;
   std::vector<Slot> slots_;
+};
+
+// A product with weights. run() may be called by several workers at once, each with its own number.
+class Product {
+ public:
+  // With the weight packed in oneDNN's own order.
+  Product(WeightPacks& packs, const std::vector<const LinearWeights*>& parts, const ProductSpec& spec, int workers);
+  // With the fp32 weight where it lies, row-major as the state_dict has it: `weights` outlives the product.
+  Product(const LinearWeights& weights, const ProductSpec& spec, int workers);
+  // x: fp32 rows, or bf16 rows when the spec says so.
+  void run(int worker, const void* x, float* y) const { matmul_.run(worker, x, y); }
+  const ProductSpec& spec() const { return spec_; }
+  std::int64_t packed_bytes() const { return pack_ ? pack_->bytes : 0; }
+
+ private:
+  ProductSpec spec_;
+  std::shared_ptr<const WeightPacks::Pack> pack_;  // null: used where it lies
+  DnnlMemory weight_, bias_;                       // weight_: the one that is used where it lies
+  BoundMatmul matmul_;
 };
 
 // y[M, N] = a[M, K] * b, with b either [K, N] or, transposed, [N, K]: the two products of unfused attention.
@@ -101,17 +116,10 @@ class PlainProduct {
  public:
   PlainProduct(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t lda, std::int64_t ldb, std::int64_t ldy,
                bool b_transposed, int workers);
-  void run(int worker, const float* a, const float* b, float* y) const;
+  void run(int worker, const float* a, const float* b, float* y) const { matmul_.run(worker, a, y, b); }
 
  private:
-  struct Slot {
-    DnnlMemory a, b, y, scratch;
-    DnnlStream stream;
-    AlignedBuffer scratch_bytes;
-    std::vector<dnnl_exec_arg_t> args;
-  };
-  DnnlPrimitive primitive_;
-  std::vector<Slot> slots_;
+  BoundMatmul matmul_;
 };
 
 }  // namespace gnomon::cpu

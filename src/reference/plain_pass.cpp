@@ -13,16 +13,15 @@ namespace gnomon::reference {
 namespace {
 
 // A product for each number of rows that a worker's share can have, without the bias: that is there before.
-std::vector<cpu::Product> products(cpu::WeightPacks& packs, const LinearWeights& weights, std::int64_t rows,
-                                   std::int64_t rows_per_block, int workers) {
+std::vector<cpu::Product> products(const LinearWeights& weights, std::int64_t rows, std::int64_t rows_per_block,
+                                   int workers) {
   LinearWeights bare = weights;
   bare.bias = {};
   std::vector<cpu::Product> result;
   for (const std::int64_t m : {std::min(rows, rows_per_block), rows % rows_per_block}) {
     if (m == 0 || (!result.empty() && result.front().spec().rows == m)) continue;
-    const cpu::ProductSpec spec{
-        .rows = m, .ldx = weights.in, .ldy = weights.out, .packed = false, .accumulate = !weights.bias.empty()};
-    result.emplace_back(packs, std::vector<const LinearWeights*>{&bare}, spec, workers);
+    const cpu::ProductSpec spec{.rows = m, .ldx = weights.in, .ldy = weights.out, .accumulate = !weights.bias.empty()};
+    result.emplace_back(bare, spec, workers);
   }
   return result;
 }
@@ -72,8 +71,8 @@ std::int64_t PlainPass::scratch_floats(const StackConfig& config, std::int64_t b
   return total;
 }
 
-PlainPass::PlainPass(const Weights& weights, cpu::WeightPacks& packs, std::int64_t batch, std::int64_t seq,
-                     std::int64_t query_block, int workers)
+PlainPass::PlainPass(const Weights& weights, std::int64_t batch, std::int64_t seq, std::int64_t query_block,
+                     int workers)
     : weights_(weights),
       config_(weights.config()),
       batch_(batch),
@@ -85,7 +84,7 @@ PlainPass::PlainPass(const Weights& weights, cpu::WeightPacks& packs, std::int64
       scratch_floats_(scratch_floats(config_, batch, seq, query_block_, workers)) {
   for (const LayerWeights& w : weights.layers()) {
     const auto bind = [&](const LinearWeights& linear) {
-      return Linear{linear.bias, products(packs, linear, rows_, rows_per_block_, workers)};
+      return Linear{linear.bias, products(linear, rows_, rows_per_block_, workers)};
     };
     layers_.push_back({&w, bind(w.q_proj), bind(w.k_proj), bind(w.v_proj), bind(w.out_proj), bind(w.fc1), bind(w.fc2)});
   }
@@ -298,13 +297,12 @@ void forward(const Weights& weights, const Call& call, int workers) {
   while (slice > 1 && PlainPass::scratch_floats(config, slice, seq, query_block, workers) > kScratchFloats) {
     slice = cpu::ceil_div(slice, 2);
   }
-  cpu::WeightPacks packs;
   std::unique_ptr<PlainPass> pass;
   cpu::AlignedBuffer scratch;
   for (std::int64_t first = 0, n; first < batch; first += n) {
     n = std::min(slice, batch - first);
     if (first == 0 || n != slice) {
-      pass = std::make_unique<PlainPass>(weights, packs, n, seq, query_block, workers);
+      pass = std::make_unique<PlainPass>(weights, n, seq, query_block, workers);
       scratch = cpu::AlignedBuffer(static_cast<std::size_t>(pass->scratch_floats()) * sizeof(float));
     }
     pass->run(sequences_of(call, first, n), reinterpret_cast<float*>(scratch.data()));

@@ -26,8 +26,7 @@ class PlainPass {
  public:
   // A pass over `batch` sequences of `seq` tokens. `query_block` = seq stores the scores of all heads, as eager does;
   // less computes that many query rows at a time and keeps only their scores.
-  PlainPass(const Weights& weights, cpu::WeightPacks& packs, std::int64_t batch, std::int64_t seq,
-            std::int64_t query_block, int workers);
+  PlainPass(const Weights& weights, std::int64_t batch, std::int64_t seq, std::int64_t query_block, int workers);
 
   std::int64_t scratch_floats() const { return scratch_floats_; }
   static std::int64_t scratch_floats(const StackConfig& config, std::int64_t batch, std::int64_t seq,

@@ -33,13 +33,13 @@ struct OwnedLinear {
 struct Case {
   std::vector<std::int64_t> outs;  // of the parts
   std::int64_t rows, in;
-  bool bias = true, packed = true, accumulate = false, bf16 = false;
+  bool bias = true, in_place = false, accumulate = false, bf16 = false;
   std::optional<Activation> activation = {};
 };
 
 std::string to_string(const Case& c) {
-  return fmt::format("{} rows, in {}, {} parts of {}, bias={} packed={} accumulate={} bf16={} activation={}", c.rows,
-                     c.in, c.outs.size(), c.outs.front(), c.bias, c.packed, c.accumulate, c.bf16,
+  return fmt::format("{} rows, in {}, {} parts of {}, bias={} in_place={} accumulate={} bf16={} activation={}", c.rows,
+                     c.in, c.outs.size(), c.outs.front(), c.bias, c.in_place, c.accumulate, c.bf16,
                      c.activation ? static_cast<int>(*c.activation) : -1);
 }
 
@@ -82,13 +82,16 @@ void expect_right(const Case& c, Rng& rng) {
                          .ldx = ldx,
                          .ldy = ldy,
                          .bf16 = c.bf16,
-                         .packed = c.packed,
                          .accumulate = c.accumulate,
                          .activate = c.activation.has_value(),
                          .activation = c.activation.value_or(Activation::gelu_erf)};
-  const Product product(packs, parts, spec, 1);
+  const Product product = c.in_place ? Product(*parts.front(), spec, 1) : Product(packs, parts, spec, 1);
   EXPECT_EQ(product.spec(), spec);
-  EXPECT_GE(product.packed_bytes(), c.in * out * (c.bf16 ? 2 : 4));
+  if (c.in_place) {
+    EXPECT_EQ(product.packed_bytes(), 0);
+  } else {
+    EXPECT_GE(product.packed_bytes(), c.in * out * (c.bf16 ? 2 : 4));
+  }
   product.run(0, c.bf16 ? static_cast<const void*>(narrow.data()) : x.data(), y.data());
 
   ASSERT_TRUE(y.guards_intact());
@@ -116,14 +119,15 @@ TEST_F(ProductTest, FollowsItsFormula) {
     for (const std::int64_t in : {1, 13, 64, 129}) {
       for (const bool bf16 : {false, true}) {
         if (bf16 && !cpu::cpu_info().bf16) continue;
-        for (const bool packed : {true, false}) {
-          expect_right({.outs = {7}, .rows = rows, .in = in, .packed = packed, .bf16 = bf16}, rng);
-          expect_right({.outs = {16, 16, 16}, .rows = rows, .in = in, .bias = false, .packed = packed, .bf16 = bf16},
+        expect_right({.outs = {7}, .rows = rows, .in = in, .bf16 = bf16}, rng);
+        expect_right({.outs = {16, 16, 16}, .rows = rows, .in = in, .bias = false, .bf16 = bf16}, rng);
+        expect_right({.outs = {5, 64}, .rows = rows, .in = in, .accumulate = true, .bf16 = bf16}, rng);
+        if (!bf16) {
+          expect_right({.outs = {7}, .rows = rows, .in = in, .in_place = true}, rng);
+          expect_right({.outs = {48}, .rows = rows, .in = in, .bias = false, .in_place = true, .accumulate = true},
                        rng);
-          expect_right({.outs = {5, 64}, .rows = rows, .in = in, .packed = packed, .accumulate = true, .bf16 = bf16},
-                       rng);
-          if (HasFatalFailure()) return;
         }
+        if (HasFatalFailure()) return;
       }
     }
   }
@@ -132,9 +136,10 @@ TEST_F(ProductTest, FollowsItsFormula) {
 TEST_F(ProductTest, EachActivationIsTheOneAskedFor) {
   Rng rng(test_seed());
   for (const Activation activation : {Activation::gelu_erf, Activation::gelu_tanh, Activation::relu}) {
-    for (const bool packed : {true, false}) {
-      expect_right({.outs = {48}, .rows = 33, .in = 32, .packed = packed, .activation = activation}, rng);
-      expect_right({.outs = {13}, .rows = 3, .in = 7, .bias = false, .packed = packed, .activation = activation}, rng);
+    for (const bool in_place : {false, true}) {
+      expect_right({.outs = {48}, .rows = 33, .in = 32, .in_place = in_place, .activation = activation}, rng);
+      expect_right({.outs = {13}, .rows = 3, .in = 7, .bias = false, .in_place = in_place, .activation = activation},
+                   rng);
       if (HasFatalFailure()) return;
     }
   }
@@ -203,8 +208,8 @@ class WeightPacksTest : public VectorTest {
   Rng rng_{1};
   const OwnedLinear a_{32, 16, true, rng_}, b_{32, 16, true, rng_};
   WeightPacks packs_;
-  Product product(std::vector<const LinearWeights*> parts, bool packed = true, std::int64_t rows = 24) {
-    return Product(packs_, parts, {.rows = rows, .ldx = 16, .ldy = 64, .packed = packed}, 1);
+  Product product(std::vector<const LinearWeights*> parts, std::int64_t rows = 24) {
+    return Product(packs_, parts, {.rows = rows, .ldx = 16, .ldy = 64}, 1);
   }
 };
 
@@ -224,7 +229,7 @@ TEST_F(WeightPacksTest, EqualPacksAreShared) {
 TEST_F(WeightPacksTest, TiedWeightsKeepTheirOwnBiases) {
   LinearWeights tied = a_.view;
   tied.bias = b_.bias;
-  const Product first = product({&a_.view}, /*packed=*/false, 2), second = product({&tied}, /*packed=*/false, 2);
+  const Product first = product({&a_.view}, 2), second = product({&tied}, 2);
   std::vector<float> x(2 * 16, 0.0f), y(2 * 64);
   for (const auto& [of, bias] : {std::pair{&first, &a_.bias}, {&second, &b_.bias}}) {
     of->run(0, x.data(), y.data());

@@ -65,7 +65,8 @@ TEST(CpuRun, EightThreadsShareOneEngine) {
 TEST(CpuRun, PlansShareThePackedWeightsAndAreCountedOnce) {
   CpuCase c = usual_case();
   auto options = quick_options();
-  options.constraints.forced = {{"path", "plain"}};
+  options.effort = Effort::estimate;
+  options.constraints.forced = {{"slices", "1"}};  // products of the same rows, whatever the batch
   const Weights weights = Weights::random(c.problem.config, 1);
   Engine engine(weights, options);
   Caller(c, weights).expect_right_answer(engine);
@@ -75,6 +76,15 @@ TEST(CpuRun, PlansShareThePackedWeightsAndAreCountedOnce) {
   Caller(c, weights).expect_right_answer(engine);
   EXPECT_EQ(engine.stats().packed_bytes, one);
   engine.forget({});
+  EXPECT_EQ(engine.stats().packed_bytes, 0);
+}
+
+TEST(CpuRun, ThePlainPathUsesTheWeightsWhereTheyLie) {
+  auto options = quick_options();
+  options.constraints.forced = {{"path", "plain"}};
+  Caller caller({.problem = parse_problem("b2 s5 d32 h4 l2 f48")});
+  Engine engine(caller.weights(), options);
+  caller.expect_right_answer(engine);
   EXPECT_EQ(engine.stats().packed_bytes, 0);
 }
 

@@ -21,7 +21,7 @@ class PlainPassTest : public testing::Test {
   // Runs a pass on poisoned scratch that ends in a guard zone.
   std::vector<unsigned char> run(PlanBench& bench, std::int64_t query_block, int workers) {
     const Problem& p = bench.problem();
-    reference::PlainPass pass(*bench.weights(), bench.packs(), p.batch, p.seq, query_block, workers);
+    reference::PlainPass pass(*bench.weights(), p.batch, p.seq, query_block, workers);
     EXPECT_EQ(pass.scratch_floats(),
               reference::PlainPass::scratch_floats(p.config, p.batch, p.seq, query_block, workers));
     constexpr std::size_t kGuard = 256;
