@@ -17,7 +17,7 @@ from ._adapters._protocol import expect_untouched
 from ._engine import DTYPES, Engine
 from ._errors import CallerError, EnvironmentError_, NotRecognised, expect
 from ._options import engine_options
-from ._weights_watch import Watch
+from ._weights_watch import GLOBAL_HOOKS, Watch
 
 log = logging.getLogger("gnomon")
 
@@ -112,6 +112,7 @@ class State:
                 stack = self.adapter.describe(module)
                 parts = inner if stack.parts is None else list(stack.parts)
                 watch = Watch(module, parts)
+                expect(not any(GLOBAL_HOOKS), "hooks for all modules are registered (torch.nn.modules.module)")
                 expect_untouched(parts, _names(module))
                 stack.config(stack.causal)
                 _device.engine_device(stack.device)

@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [
+    str(ROOT / "python"),
     str(ROOT / "bench"),
     str(ROOT / "bench" / "peers"),
     str(ROOT / "tools"),

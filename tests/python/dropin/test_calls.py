@@ -1,0 +1,280 @@
+"""Calls: whose the output is, what is left alone, threads, forks, hooks, `out`, and what a call costs in Python."""
+
+import os
+import threading
+
+import pytest
+import torch
+
+import gnomon
+import overhead
+from dropin_support import (
+    D,
+    FAMILIES,
+    FEW,
+    QUICK,
+    assert_in_contract,
+    check,
+    entry,
+    fast,
+    own_answer,
+    ragged,
+    reasons,
+    reference,
+)
+
+families = pytest.mark.parametrize("family", FAMILIES, ids=str)
+
+
+@families
+def test_outputs_belong_to_the_caller(family):
+    """C19."""
+    module = fast(family)
+    x1, x2 = torch.randn(2, 5, D), torch.randn(2, 5, D)
+    with torch.inference_mode():
+        y1 = family.call(module, x1, None)
+        kept = y1.clone()
+        y2 = family.call(module, x2, None)
+        assert torch.equal(y1, kept) and y1.data_ptr() != y2.data_ptr()
+        twice = family.call(module, family.call(module, x1, None), None)
+    assert_in_contract(twice, own_answer(family, module, own_answer(family, module, x1)))
+    del module
+    assert torch.equal(y1, kept)
+
+
+@families
+def test_the_answer_is_for_the_tensor_passed(family):
+    """C20: new storage, then the same storage with new contents; the mask too."""
+    module, x, valid = fast(family), torch.randn(2, 5, D), ragged(2, 5, 1)
+    with torch.inference_mode():
+        for turn in range(100):
+            if turn % 2:
+                x = torch.randn(2, 5, D)
+                valid = ragged(2, 5, turn)
+            else:
+                x.normal_()
+                valid.copy_(ragged(2, 5, turn))
+            actual = family.call(module, x, valid)
+            if turn % 10 < 2:
+                expected = own_answer(family, module, x.clone(), valid.clone())
+                assert_in_contract(actual, expected, f"turn {turn}")
+    assert entry(module)["answered"] == 100
+
+
+@families
+def test_planning_leaves_everything_alone(family):
+    """C18."""
+    module, x, valid = fast(family, effort="measure"), torch.randn(2, 5, D), ragged(2, 5)
+    tensors = [x, valid, *module.parameters(), *module.buffers()]
+    before = [t.clone() for t in tensors], [t._version for t in tensors], torch.get_rng_state()
+    with torch.inference_mode():
+        first, second = family.call(module, x, valid), family.call(module, x, valid)
+    assert torch.equal(first, second)
+    assert all(torch.equal(a, b) for a, b in zip(tensors, before[0]))
+    assert [t._version for t in tensors] == before[1] and torch.equal(torch.get_rng_state(), before[2])
+
+
+def test_out_takes_the_answer_in_any_layout():
+    module, x = fast(FEW[0]), torch.randn(2, 5, D)
+    wide = torch.zeros(2, 5, 2 * D)
+    with torch.inference_mode():
+        expected = module(x)
+    with torch.no_grad():
+        for out in (torch.empty(2, 5, D), wide[..., ::2], torch.empty(5, 2, D).transpose(0, 1)):
+            version = out._version
+            assert gnomon.forward(module, x, out=out) is out and torch.equal(out, expected)
+            assert out._version > version, "PyTorch was not told that the tensor changed"
+        assert gnomon.forward(module, x).equal(expected)
+    assert not wide[..., 1::2].any(), "written beside the output"
+
+
+def test_in_place():
+    for family in FEW:
+        module, x = fast(family), torch.randn(2, 5, D)
+        source = x if family is FEW[0] else x.transpose(0, 1).contiguous()
+        expected = own_answer(family, module, x)
+        with torch.inference_mode():
+            assert gnomon.forward(module, source, out=source) is source
+        assert_in_contract(source if family is FEW[0] else source.transpose(0, 1), expected)
+
+
+def test_out_is_filled_by_a_fallback_too():
+    module, x, out = fast(FEW[0]), torch.randn(2, 5, D), torch.empty(2, 5, D)
+    module.layers[0].register_forward_hook(lambda *_: None)
+    with torch.no_grad():
+        assert gnomon.forward(module, x, out=out) is out
+    assert torch.equal(out, own_answer(FEW[0], module, x)) and reasons(module)
+
+
+WRONG_OUT = {
+    "shape": lambda: torch.empty(2, 5, D + 1),
+    "dtype": lambda: torch.empty(2, 5, D, dtype=torch.float16),
+    "device": lambda: torch.empty(2, 5, D, device="meta"),
+    "gradient": lambda: torch.empty(2, 5, D, requires_grad=True),
+    "overlap": lambda: torch.empty(1, 5, D).expand(2, 5, D),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_OUT)
+def test_an_unfit_out_is_refused(kind):
+    module = fast(FEW[0])
+    with torch.no_grad(), pytest.raises(gnomon.CallerError):
+        gnomon.forward(module, torch.randn(2, 5, D), out=WRONG_OUT[kind]())
+    assert entry(module)["answered"] == 0
+
+
+def test_out_that_overlaps_the_input_is_refused():
+    module, memory = fast(FEW[0]), torch.randn(3, 5, D)
+    with torch.no_grad(), pytest.raises(gnomon.CallerError):
+        gnomon.forward(module, memory[:2], out=memory[1:])
+
+
+def test_out_of_a_module_that_answers_with_more_than_a_tensor_is_refused():
+    bert = next(f for f in FAMILIES if f.name == "bert")
+    with torch.no_grad(), pytest.raises(gnomon.CallerError, match="more than a tensor"):
+        gnomon.forward(fast(bert), torch.randn(2, 5, D), out=torch.empty(2, 5, D))
+
+
+def test_hooks_on_the_module_itself_fire():
+    module, x, seen = fast(FEW[0]), torch.randn(2, 5, D), []
+    module.register_forward_pre_hook(lambda m, args: (args[0] * 2,))
+    module.register_forward_hook(lambda m, args, out: seen.append(out) or out + 1)
+    out = torch.empty(2, 5, D)
+    with torch.inference_mode():
+        y = module(x)
+        gnomon.forward(module, x, out=out)
+    assert len(seen) == 2 and torch.equal(y, seen[0] + 1) and torch.equal(out, seen[0])
+    assert entry(module)["answered"] == 2
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_answer_wants_no_gradient(mode):
+    module = fast(FEW[0])
+    with mode():
+        y = module(torch.randn(2, 5, D))
+    assert not y.requires_grad and y.is_inference() == (mode is torch.inference_mode)
+
+
+def test_frozen_parameters_need_no_mode():
+    module = fast(FEW[0]).requires_grad_(False)
+    assert not module(torch.randn(2, 5, D)).requires_grad and entry(module)["answered"] == 1
+
+
+def test_wrong_arguments_are_the_modules_own_error():
+    module = fast(FEW[0])
+    for call in (lambda: module(), lambda: module(torch.randn(2, 5, D), nonsense=1)):
+        with torch.inference_mode(), pytest.raises(TypeError):
+            call()
+
+
+def test_eight_threads_share_a_module_while_its_weights_change():
+    family = FEW[0]
+    module = fast(family)
+    xs = [torch.randn(2, 3 + n, D) for n in range(8)]
+    states = [{k: v.clone() for k, v in fast(family, seed).state_dict().items()} for seed in (3, 4)]
+    right = []
+    for state in states:
+        module.load_state_dict(state)
+        right.append([own_answer(family, module, x) for x in xs])
+    wrong = []
+
+    def work(n: int, which: int) -> None:
+        with torch.inference_mode():
+            for _ in range(4):
+                try:
+                    assert_in_contract(module(xs[n]), right[which][n])
+                except BaseException as error:  # noqa: BLE001 -- shown in the main thread
+                    wrong.append(error)
+
+    for round_ in range(4):
+        module.load_state_dict(states[round_ % 2])
+        threads = [threading.Thread(target=work, args=(n, round_ % 2)) for n in range(8)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+    assert not wrong, wrong[0]
+    assert entry(module)["fallbacks"] == []
+
+
+def test_weights_change_under_running_calls():
+    """No answer mixes two generations' memory: a refresh waits for the calls inside."""
+    module, x, stop = fast(FEW[0]), torch.randn(8, 30, D), threading.Event()
+    problems = []
+
+    def work() -> None:
+        with torch.inference_mode():
+            while not stop.is_set():
+                try:
+                    if not module(x).isfinite().all():
+                        problems.append("not finite")
+                except BaseException as error:  # noqa: BLE001 -- shown in the main thread
+                    problems.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    [t.start() for t in threads]
+    for _ in range(30):
+        for parameter in module.parameters():
+            parameter.data = parameter.data.clone()
+    stop.set()
+    [t.join() for t in threads]
+    assert not problems, problems[0]
+
+
+def in_a_child(work) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:  # noqa: BLE001 -- the parent sees the status
+            print(error, flush=True)
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_forked_child_answers_with_plans_of_its_own():
+    family = FEW[0]
+    module, x = fast(family), torch.randn(2, 5, D)
+    y = check(family, module, x)
+
+    def child() -> None:
+        with torch.inference_mode():
+            assert_in_contract(module(x), y)
+            assert_in_contract(module(x[:1]), y[:1])
+
+    in_a_child(child)
+    assert torch.equal(check(family, module, x), y)
+
+
+def test_a_child_forked_while_other_threads_are_inside():
+    module, x, stop = fast(FEW[0]), torch.randn(8, 30, D), threading.Event()
+    with torch.inference_mode():
+        y = module(x)
+
+    def work() -> None:
+        with torch.inference_mode():
+            while not stop.is_set():
+                module(x)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    [t.start() for t in threads]
+
+    def child() -> None:
+        with torch.inference_mode():
+            assert_in_contract(module(x), y)
+
+    try:
+        for _ in range(3):
+            in_a_child(child)
+    finally:
+        stop.set()
+        [t.join() for t in threads]
+
+
+def test_overhead_in_python_at_shape_one():
+    """48 parameters. The bench shows the figure; here only that nobody puts a loop on the path of a call."""
+    module = gnomon.optimize(reference(layers=3, d_model=128, n_heads=4, d_ff=512), **QUICK)
+    took = overhead.parts(module, torch.randn(1, 100, 128))
+    print(took)
+    assert len(list(module.parameters())) == 48
+    # In units of what PyTorch itself takes for a call and an output: a busy machine slows both.
+    assert took["call"] < 40 * took["torch"], took
