@@ -1,0 +1,92 @@
+"""What the drop-in adds to a call in Python, and what its test of the weights costs, at the suite's first shape.
+
+`python_us` is the whole call with the C function replaced by one that returns at once, so that only Python is left; what PyTorch's
+own module call and the allocation of the output cost is in it. `difference_us` is the same seen from outside: whole calls minus bare C calls,
+pair by pair, with the noise of both. Times are medians with quartiles, in microseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any, Callable, Dict, List
+
+import torch
+
+import gnomon
+from gnomon._state import state_of
+
+from .shared import Shape
+from .statistics import spread
+from .work import CannotRun, Setting, Work
+
+REPEATS = 30
+CALLS = 20  # in one sample: the clock's own cost must not show
+
+
+def _sample(run: Callable[[], Any], calls: int = CALLS) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return 1e6 * (time.perf_counter() - start) / calls
+
+
+def _returns_zero() -> Any:
+    """A C function that takes what gnomon_forward takes and answers GNOMON_OK at once: pthread_equal looks at its first
+    two arguments, two addresses that differ, and at nothing else."""
+    function = ctypes.CDLL(None).pthread_equal
+    function.restype = ctypes.c_int
+    return function
+
+
+def measure(shape: Shape, setting: Setting) -> Dict[str, Any]:
+    """Raises CannotRun when Gnomon does not answer there."""
+    work = Work(shape, setting)
+    module = gnomon.optimize(work.module_copy(), **setting.gnomon_options)
+    x = work.x
+    with torch.inference_mode():
+        out = torch.empty_like(x)
+        module(x)
+        state = state_of(module)
+        if state is None or state.fallbacks or not state.engines:
+            raise CannotRun(f"Gnomon does not answer: {next(iter(state.fallbacks)) if state else 'no state'}")
+        (engine,) = state.engines.values()
+        library, watch = engine._library, state._watch
+
+        def call() -> Any:
+            return module(x)
+
+        forward = library.forward
+        bare = _bare_call(engine, forward, x, out)
+        whole, foreign, python, weights = [], [], [], []  # type: List[float], List[float], List[float], List[float]
+        for _ in range(REPEATS):
+            whole.append(_sample(call))
+            foreign.append(_sample(bare))
+            library.forward = _returns_zero()
+            try:
+                python.append(_sample(call))
+            finally:
+                library.forward = forward
+            weights.append(_sample(watch.changed))
+    return {
+        "problem": shape.problem,
+        "parameters": sum(1 for _ in module.parameters()),
+        "python_us": spread(python),
+        "weights_test_us": spread(weights),
+        "call_us": spread(whole),
+        "c_call_us": spread(foreign),
+        "difference_us": spread([w - f for w, f in zip(whole, foreign)]),
+    }
+
+
+def _bare_call(engine: Any, forward: Any, x: torch.Tensor, out: torch.Tensor) -> Callable[[], Any]:
+    from gnomon._device import current_stream
+    from gnomon._engine import _tensor
+
+    source, target = _tensor(x), _tensor(out)
+    arguments = engine._handle, ctypes.byref(source), None, ctypes.byref(target), current_stream(x.device)
+
+    def bare(_alive: Any = (source, target)) -> Any:
+        return forward(*arguments)
+
+    return bare
