@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass
 from typing import Callable, List, Optional, Tuple
 
-LABEL, BAR_HEIGHT, ROW, WIDTH, VALUE = 250, 16, 26, 860, 200
+LABEL, BAR_HEIGHT, ROW, WIDTH, VALUE = 250, 16, 26, 900, 240
 
 
 @dataclass
@@ -24,11 +24,11 @@ def bars(title: str, rows: List[Bar], baseline: Optional[Tuple[float, str]] = No
     """Horizontal bars from zero, each with its figure beside it; whiskers are the quartiles."""
     if not rows:
         return ""
-    longest = max(max(row.value, row.high or 0.0) for row in rows)
+    longest = max(row.value for row in rows)
     room = WIDTH - LABEL - VALUE
 
-    def x(value: float) -> float:
-        return LABEL + room * value / longest
+    def x(value: float) -> float:  # a whisker that would leave the chart is cut off
+        return LABEL + room * min(value / longest, 1.15)
 
     height = ROW * len(rows) + 12
     parts = [_baseline(baseline, x, height)] if baseline and baseline[0] <= longest else []
