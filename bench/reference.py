@@ -5,6 +5,8 @@ every sublayer boundary is a pass of its own. Beyond that it obeys the same rule
 nothing, whatever they hold, and a query with no visible key gets attention output 0.
 """
 
+from __future__ import annotations  # Python 3.9: the wheel's bench runs this file too
+
 import torch
 from torch import nn
 from torch.nn import functional as F
