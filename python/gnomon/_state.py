@@ -67,7 +67,7 @@ class State:
         if why is not None:
             raise NotRecognised(why)
         watch = self._watch
-        if watch is None or watch.changed():
+        if watch is None or watch.changed(module):
             watch = self._look(module)
         if self.refusal is not None:
             raise NotRecognised(self.refusal)
@@ -102,7 +102,7 @@ class State:
         """Reads the module anew. Its engines take the new weights, or go when its structure is another one."""
         with self._lock:
             watch = self._watch
-            if watch is not None and not watch.changed():  # another thread was here first
+            if watch is not None and not watch.changed(module):  # another thread was here first
                 return watch
             self._watch = None
             inner = list(module.modules())[1:]
@@ -224,7 +224,7 @@ class _AlwaysChanged(Watch):
     def __init__(self) -> None:
         pass
 
-    def changed(self) -> bool:
+    def changed(self, root: nn.Module) -> bool:
         return True
 
 

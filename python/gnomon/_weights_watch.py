@@ -73,13 +73,13 @@ class Watch:
         self._had_hooks = any(self._hooks)
         self._handles = RemovableHandle.next_id
 
-    def changed(self) -> bool:
+    def changed(self, root: nn.Module) -> bool:
         try:
-            return not self._as_before()
+            return not self._as_before(root)
         except Exception:  # attributes that cannot be compared, a tensor that became something else
             return True
 
-    def _as_before(self) -> bool:
+    def _as_before(self, root: nn.Module) -> bool:
         if RemovableHandle.next_id != self._handles:
             if not self._same_hook_holders():
                 return False
@@ -87,7 +87,7 @@ class Watch:
         held = _values(self._holders)
         return (
             self._dicts == self._copies
-            and self._own.as_before()
+            and self._own.as_before(vars(root))
             and any(self._hooks) == self._had_hooks
             and list(map(type, self._modules)) == self._types
             and list(map(_forward, self._classes)) == self._forwards
@@ -110,14 +110,15 @@ class Watch:
 
 
 class _OwnAttributes:
-    """The root's attributes, without those that lead back to it: a watch must not keep its module alive."""
+    """The root's attributes, without those that lead back to it, and without the dictionary that holds them: a watch must
+    not keep its module alive."""
 
     def __init__(self, root: nn.Module):
-        self._dict = vars(root)
-        self._size = len(self._dict)
-        names = [n for n, v in self._dict.items() if v is not root and getattr(v, "__self__", None) is not root]
+        own = vars(root)
+        self._size = len(own)
+        names = [n for n, v in own.items() if v is not root and getattr(v, "__self__", None) is not root]
         self._values_of = operator.itemgetter(*names)
-        self._values = self._values_of(self._dict)
+        self._values = self._values_of(own)
 
-    def as_before(self) -> bool:
-        return len(self._dict) == self._size and self._values_of(self._dict) == self._values
+    def as_before(self, own: Dict[str, Any]) -> bool:
+        return len(own) == self._size and self._values_of(own) == self._values
