@@ -4,6 +4,7 @@
 #include "core/error.hpp"
 #include "cuda/kernel_table.hpp"
 #include "cuda/nvrtc.hpp"
+#include "cuda/portable_kernels.hpp"
 #include "cuda/resource_report.hpp"
 
 namespace gnomon::cuda {

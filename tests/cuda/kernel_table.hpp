@@ -18,8 +18,10 @@ struct KernelCase {
   bool wgmma = false;  // must hold wgmma's
 };
 
+std::vector<KernelCase> portable_kernels();  // portable_kernels.hpp
+
 inline std::vector<KernelCase> kernel_table() {
-  std::vector<KernelCase> table;
+  std::vector<KernelCase> table = portable_kernels();
   return table;
 }
 

@@ -8,6 +8,12 @@
 
 namespace gnomon::kernels {
 
+// Left to itself (0) the compiler stays below a step of occupancy, which is what short sequences live on; where it
+// would spill for that, one block is all it is asked for.
+template <int kHeadDim, int kWarps, int kRowTiles, int kKeys, int kCopyBytes>
+constexpr int kAskedBlocks =
+    WarpRows<f16, kHeadDim, kRowTiles, kKeys, true>::kTileRegisters < 140 && kWarps >= 4 && kCopyBytes == 16 ? 0 : 1;
+
 template <typename T>
 struct Head {
   const T *q, *k, *v;
@@ -24,7 +30,8 @@ __device__ __forceinline__ Head<T> head_of(const Attention& p, i64 b, int h) {
 // Block i: query tile `n_tiles - 1 - i % n_tiles` (in a causal stack the longest work starts first) of head i /
 // n_tiles.
 template <typename T, int kHeadDim, int kWarps, int kRowTiles, int kKeys, bool kCausal, bool kMasked, int kCopyBytes>
-__global__ void __launch_bounds__(kWarps * 32, 1) attention_streamed(const Attention p) {
+__global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, kRowTiles, kKeys, kCopyBytes>)
+    attention_streamed(const Attention p) {
   constexpr int kThreads = kWarps * 32;
   constexpr int kRows = kWarps * kRowTiles * 16;
   constexpr int kStride = kTileStride<round_up(kHeadDim, 16)>;
@@ -51,27 +58,36 @@ __global__ void __launch_bounds__(kWarps * 32, 1) attention_streamed(const Atten
     fill_tile<T, kHeadDim, kCopyBytes, kThreads>(tile + kKeys * kStride, head.v, p.v_row, key0, kKeys, there);
     commit_copies();
   };
-  fill_tile<T, kHeadDim, kCopyBytes, kThreads>(q_tile, head.q, p.q_row, row0, kRows,
-                                               [&](int row) { return row < seq; });
-  fill(begin);
-  wait_copies<0>();
-  __syncthreads();
   T* const warp_rows = q_tile + (warp_row0 - row0) * kStride;
   WarpRows<T, kHeadDim, kRowTiles, kKeys, kCausal> rows;
-  rows.start(warp_rows);
-  for (int key0 = begin; key0 < end; key0 += kKeys) {
-    if (key0 != begin) {
-      wait_copies<0>();
-      __syncthreads();  // this tile is there, and nobody reads the one before any more
+  for (int careful = 0; careful < (kCausal ? 2 : 1); ++careful) {
+    fill_tile<T, kHeadDim, kCopyBytes, kThreads>(q_tile, head.q, p.q_row, row0, kRows,
+                                                 [&](int row) { return row < seq; });
+    fill(begin);
+    wait_copies<0>();
+    __syncthreads();
+    rows.start(warp_rows);
+    for (int key0 = begin; key0 < end; key0 += kKeys) {
+      if (key0 != begin) {
+        wait_copies<0>();
+        __syncthreads();  // this tile is there, and nobody reads the one before any more
+      }
+      if (key0 + kKeys < end) fill(key0 + kKeys);
+      T* tile = kv_tiles + (key0 - begin) / kKeys % 2 * (2 * kKeys * kStride);
+      const bool diagonal = kCausal && key0 + kKeys > row0;
+      if (careful && diagonal) {
+        clear_not_finite<T, round_up(kHeadDim, 16), kThreads>(tile + kKeys * kStride, kKeys);
+        __syncthreads();
+      }
+      const int seen = kCausal ? min(end, warp_row0 + kRowTiles * 16) - key0 : end - key0;
+      const int groups = min(kKeys, seen + 15) / 16;
+      if (groups <= 0) continue;
+      const bool checked = key0 + groups * 16 > (kCausal ? min(keys.end, warp_row0 + 1) : keys.end) ||
+                           (kMasked && (key0 < keys.first || keys.bitmap));
+      rows.meet(tile, tile + kKeys * kStride, warp_row0, key0, groups, checked, keys, p.scale);
+      if (careful && diagonal) rows.add_not_finite(head.v, p.v_row, warp_row0, key0, min(kKeys, seen), keys);
     }
-    if (key0 + kKeys < end) fill(key0 + kKeys);
-    const int seen = kCausal ? min(end, warp_row0 + kRowTiles * 16) - key0 : end - key0;
-    const int groups = min(kKeys, seen + 15) / 16;
-    if (groups <= 0) continue;
-    const bool checked = key0 + groups * 16 > (kCausal ? min(keys.end, warp_row0 + 1) : keys.end) ||
-                         (kMasked && (key0 < keys.first || keys.bitmap));
-    const T* tile = kv_tiles + (key0 - begin) / kKeys % 2 * (2 * kKeys * kStride);
-    rows.meet(tile, tile + kKeys * kStride, warp_row0, key0, groups, checked, keys, p.scale);
+    if (kCausal && !__syncthreads_or(!rows.all_finite())) break;
   }
   rows.finish(warp_rows);
   store_head_rows<T, kHeadDim, kCopyBytes>(head.out, p.out_row, warp_rows, warp_row0, kRowTiles * 16, seq);
@@ -80,7 +96,8 @@ __global__ void __launch_bounds__(kWarps * 32, 1) attention_streamed(const Atten
 // Block i: part i % parts of head i / parts. Its warps share the head's tiles of 16 rows; in a causal stack row tile r
 // meets r + 1 groups of keys, so the tiles are dealt out forwards and backwards in turn and all warps get alike.
 template <typename T, int kHeadDim, int kWarps, int kParts, int kKeys, bool kCausal, bool kMasked, int kCopyBytes>
-__global__ void __launch_bounds__(kWarps * 32, 1) attention_whole(const Attention p) {
+__global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, 1, kKeys, kCopyBytes>)
+    attention_whole(const Attention p) {
   constexpr int kThreads = kWarps * 32;
   constexpr int kStride = kTileStride<round_up(kHeadDim, 16)>;
   extern __shared__ __align__(128) unsigned char shared[];
@@ -98,30 +115,40 @@ __global__ void __launch_bounds__(kWarps * 32, 1) attention_whole(const Attentio
 
   const auto there = [&](int key) { return kMasked ? keys.holds(key) : key < seq; };
   const auto real = [&](int row) { return row < seq; };
-  fill_tile<T, kHeadDim, kCopyBytes, kThreads>(q_tile, head.q, p.q_row, 0, row_tiles * 16, real);
-  fill_tile<T, kHeadDim, kCopyBytes, kThreads>(k_tile, head.k, p.k_row, 0, row_tiles * 16, there);
-  fill_tile<T, kHeadDim, kCopyBytes, kThreads>(v_tile, head.v, p.v_row, 0, row_tiles * 16, there);
-  commit_copies();
-  wait_copies<0>();
-  __syncthreads();
   const int worker = part * kWarps + static_cast<int>(threadIdx.x / 32);
-  for (int round = 0; round * kParts * kWarps < row_tiles; ++round) {
-    const int turn = round % 2 ? kParts * kWarps - 1 - worker : worker;
-    const int dealt = round * kParts * kWarps + turn;
-    if (dealt >= row_tiles) continue;
-    const int row0 = (row_tiles - 1 - dealt) * 16;
-    T* const tile_rows = q_tile + row0 * kStride;
-    WarpRows<T, kHeadDim, 1, kKeys, kCausal> rows;
-    rows.start(tile_rows);
-    const int end = kCausal ? min(keys.end, row0 + 16) : keys.end;
-    for (int key0 = kMasked ? keys.first / kKeys * kKeys : 0; key0 < end; key0 += kKeys) {
-      const int groups = min(kKeys, end - key0 + 15) / 16;
-      const bool checked = key0 + groups * 16 > (kCausal ? min(keys.end, row0 + 1) : keys.end) ||
-                           (kMasked && (key0 < keys.first || keys.bitmap));
-      rows.meet(k_tile + key0 * kStride, v_tile + key0 * kStride, row0, key0, groups, checked, keys, p.scale);
+  for (int careful = 0; careful < (kCausal ? 2 : 1); ++careful) {
+    fill_tile<T, kHeadDim, kCopyBytes, kThreads>(q_tile, head.q, p.q_row, 0, row_tiles * 16, real);
+    fill_tile<T, kHeadDim, kCopyBytes, kThreads>(k_tile, head.k, p.k_row, 0, row_tiles * 16, there);
+    fill_tile<T, kHeadDim, kCopyBytes, kThreads>(v_tile, head.v, p.v_row, 0, row_tiles * 16, there);
+    commit_copies();
+    wait_copies<0>();
+    __syncthreads();
+    if (careful) {
+      clear_not_finite<T, round_up(kHeadDim, 16), kThreads>(v_tile, row_tiles * 16);
+      __syncthreads();
     }
-    rows.finish(tile_rows);
-    store_head_rows<T, kHeadDim, kCopyBytes>(head.out, p.out_row, tile_rows, row0, 16, seq);
+    bool finite = true;
+    for (int round = 0; round * kParts * kWarps < row_tiles; ++round) {
+      const int turn = round % 2 ? kParts * kWarps - 1 - worker : worker;
+      const int dealt = round * kParts * kWarps + turn;
+      if (dealt >= row_tiles) continue;
+      const int row0 = (row_tiles - 1 - dealt) * 16;
+      T* const tile_rows = q_tile + row0 * kStride;
+      WarpRows<T, kHeadDim, 1, kKeys, kCausal> rows;
+      rows.start(tile_rows);
+      const int end = kCausal ? min(keys.end, row0 + 16) : keys.end;
+      for (int key0 = kMasked ? keys.first / kKeys * kKeys : 0; key0 < end; key0 += kKeys) {
+        const int groups = min(kKeys, end - key0 + 15) / 16;
+        const bool checked = key0 + groups * 16 > (kCausal ? min(keys.end, row0 + 1) : keys.end) ||
+                             (kMasked && (key0 < keys.first || keys.bitmap));
+        rows.meet(k_tile + key0 * kStride, v_tile + key0 * kStride, row0, key0, groups, checked, keys, p.scale);
+      }
+      if (careful) rows.add_not_finite(head.v, p.v_row, row0, 0, end, keys);
+      if (kCausal) finite &= rows.all_finite();
+      rows.finish(tile_rows);
+      store_head_rows<T, kHeadDim, kCopyBytes>(head.out, p.out_row, tile_rows, row0, 16, seq);
+    }
+    if (kCausal && !__syncthreads_or(!finite)) break;
   }
 }
 

@@ -40,6 +40,7 @@ __device__ __forceinline__ void fill_tile(T* tile, const T* from, i64 from_strid
   constexpr int kPer = kCopyBytes / static_cast<int>(sizeof(T));  // elements of one copy
   constexpr int kCopies = kWidth / kPer;
   static_assert(kHeadDim % kPer == 0);
+#pragma unroll 1  // unrolled, the addresses of all copies would stay in registers for as long as the kernel runs
   for (int i = static_cast<int>(threadIdx.x); i < rows * kCopies; i += kThreads) {
     const int row = i / kCopies, column = i % kCopies * kPer;
     const bool real = column < kHeadDim && there(row0 + row);
@@ -53,6 +54,25 @@ __device__ __forceinline__ void fill_tile(T* tile, const T* from, i64 from_strid
   }
 }
 
+// A load that the compiler does not gather with its neighbours: registers are dear where it is used, and time is not.
+template <typename T>
+__device__ __forceinline__ T load_in_order(const T* from) {
+  T value;
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(value.bits) : "l"(from) : "memory");
+  return value;
+}
+
+// A weight of 0 does not hide a value that is not finite: 0 * NaN is NaN. Under the diagonal of a causal stack a row
+// could meet so what only later rows see. Rows are therefore done without a thought of it, and where an output is not
+// finite the block is done again: such values are then taken out of the diagonal's tiles and added to the rows that see
+// them.
+template <typename T, int kWidth, int kThreads>
+__device__ __forceinline__ void clear_not_finite(T* tile, int rows) {
+  for (int i = static_cast<int>(threadIdx.x); i < rows * kTileStride<kWidth>; i += kThreads) {
+    if (!is_finite(to_float(tile[i]))) tile[i] = T{};
+  }
+}
+
 // One warp's kRowTiles * 16 rows: queries in registers, running maximum, sum and output.
 template <typename T, int kHeadDim, int kRowTiles, int kKeys, bool kCausal>
 struct WarpRows {
@@ -60,6 +80,7 @@ struct WarpRows {
   static constexpr int kStride = kTileStride<kWidth>;
   static constexpr int kGroups = kKeys / 16;
   static constexpr bool kKeepQueries = kWidth <= 128;  // more would not leave room for the output
+  static constexpr int kTileRegisters = kRowTiles * (kKeys / 2 + kWidth / 2 + (kKeepQueries ? kWidth / 4 : 0));
   static_assert(kKeys % 32 == 0);
 
   u32 q[kRowTiles][kKeepQueries ? kWidth / 16 : 1][4];
@@ -96,6 +117,45 @@ struct WarpRows {
     if (checked) hide(s, row0, key0, groups, keys);
     soften(s, groups, scale);
     weigh(s, v_tile, groups);
+  }
+
+  __device__ __forceinline__ bool all_finite() const {
+    float products = 0;  // with 0: NaN once an output is not finite
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) products = fmaf(o[r][n][i], 0.0f, products);
+      }
+    }
+    return products == 0.0f;
+  }
+
+  // Adds the values of keys [key0, key0 + keys) that are not finite, which clear_not_finite() took out of the tile, to
+  // the rows that see them. A weight is positive, so they count as they are.
+  __device__ __forceinline__ void add_not_finite(const T* v, i64 v_row, int row0, int key0, int keys_here,
+                                                 const VisibleKeys& keys) {
+#pragma unroll 1
+    for (int key = key0; key < key0 + keys_here; ++key) {
+      if (!keys.holds(key)) continue;
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int column = n * 8 + lane() % 4 * 2 + i;
+          const float value = column < kHeadDim ? to_float(load_in_order(v + key * v_row + column)) : 0.0f;
+          if (!__any_sync(kAllLanes, !is_finite(value))) continue;
+#pragma unroll
+          for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              if (!is_finite(value) && key <= row0 + r * 16 + h * 8 + lane() / 4) o[r][n][2 * h + i] += value;
+            }
+          }
+        }
+      }
+    }
   }
 
   // The finished rows to a tile of the same shape as the queries', which may be theirs.

@@ -1,0 +1,308 @@
+// Flash attention against the formula in double precision, every tile that a problem admits. Masked keys hold NaN
+// throughout: they must not be seen.
+#include "cuda/attention.hpp"
+
+#include <fmt/format.h>
+
+#include "cuda/on_device.hpp"
+#include "cuda/rows.hpp"
+
+namespace gnomon::test {
+namespace {
+
+using cuda::AttentionSpec;
+using cuda::AttentionTile;
+
+struct Case {
+  AttentionSpec spec;
+  std::optional<MaskKind> mask;
+  double scale = 1;  // of Q and K
+};
+
+std::string to_string(const Case& c) {
+  return fmt::format("{} B={} S={} H={} head_dim={} causal={} mask={} scale={}", gnomon::name_of(c.spec.dtype),
+                     c.spec.batch, c.spec.seq, c.spec.heads, c.spec.head_dim, c.spec.causal,
+                     c.mask ? name_of(*c.mask) : "none", c.scale);
+}
+
+// Q, K and V side by side in rows of 3 d, and the classified mask, in device memory.
+class Heads {
+ public:
+  Heads(cuda::KernelLibrary& library, const Case& c, Rng& rng)
+      : library_(library), c_(c), d_(c.spec.heads * c.spec.head_dim), tokens_(c.spec.batch * c.spec.seq) {
+    c_.spec.masked = c.mask.has_value();
+    qkv_ = normal_values(tokens_ * 3 * d_, c.spec.dtype, rng);
+    if (c.mask) mask_ = std::make_unique<TestMask>(c.spec.batch, c.spec.seq, *c.mask, rng);
+    for (std::int64_t t = 0; t < tokens_; ++t) {
+      for (std::int64_t f = 0; f < 2 * d_; ++f) at(t, f) = stored(at(t, f) * c.scale, c.spec.dtype);
+      for (std::int64_t f = d_; f < 3 * d_ && !valid(t / c.spec.seq, t % c.spec.seq); ++f) at(t, f) = kNaN;
+    }
+  }
+
+  double& at(std::int64_t token, std::int64_t column) {
+    return qkv_[static_cast<std::size_t>(token * 3 * d_ + column)];
+  }
+  bool valid(std::int64_t b, std::int64_t s) const { return !mask_ || mask_->valid(b, s); }
+  bool sees(std::int64_t b, std::int64_t q, std::int64_t k) const { return valid(b, k) && (!c_.spec.causal || k <= q); }
+  const AttentionSpec& spec() const { return c_.spec; }
+
+  std::vector<double> run(const AttentionTile& tile) {
+    const auto& [dtype, batch, seq, heads, head_dim, causal, masked, alignment] = c_.spec;
+    const DeviceArray qkv(dtype, qkv_), out(dtype, tokens_ * d_);
+    const DeviceBytes memory(cuda::ClassifiedMask::bytes(batch, seq));
+    const auto classified = cuda::ClassifiedMask::place(memory.data(), batch, seq);
+    std::unique_ptr<DeviceBytes> bytes;
+    if (mask_) {
+      bytes = std::make_unique<DeviceBytes>(tokens_);
+      bytes->upload(mask_->view().data);
+      cuda::check(cuda::driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(classified.state), 0, 2, nullptr),
+                  "set");
+      auto classify = cuda::classify_mask(library_, batch, seq, classified);
+      classify.params.mask = cuda::mask_bytes(mask_->view());
+      classify.params.mask.data = bytes->data<kernels::u8>();
+      classify.run(nullptr);
+    }
+    auto launch = cuda::attention(library_, c_.spec, tile, &classified);
+    const std::int64_t size = static_cast<std::int64_t>(size_of(dtype));
+    launch.params.q = qkv.data();
+    launch.params.k = qkv.data<char>() + d_ * size;
+    launch.params.v = qkv.data<char>() + 2 * d_ * size;
+    launch.params.out = out.data();
+    launch.run(nullptr);
+    auto values = out.values();
+    EXPECT_TRUE(out.guards_intact() && qkv.guards_intact());
+    launch.run(nullptr);
+    const auto again = out.download();
+    EXPECT_EQ(again, DeviceArray(dtype, values).download()) << "two runs differ";
+    return values;
+  }
+
+  std::vector<double> formula(std::int64_t b, std::int64_t h, std::int64_t q) {
+    const auto& s = c_.spec;
+    std::vector<double> weights, out(static_cast<std::size_t>(s.head_dim), 0.0);
+    std::vector<std::int64_t> seen;
+    double largest = -kInf, sum = 0;
+    for (std::int64_t k = 0; k < s.seq; ++k) {
+      if (!sees(b, q, k)) continue;
+      double dot = 0;
+      for (std::int64_t f = 0; f < s.head_dim; ++f)
+        dot += at(b * s.seq + q, h * s.head_dim + f) * at(b * s.seq + k, d_ + h * s.head_dim + f);
+      seen.push_back(k);
+      weights.push_back(dot / std::sqrt(static_cast<double>(s.head_dim)));
+      largest = std::max(largest, weights.back());
+    }
+    for (double& w : weights) sum += w = std::exp(w - largest);
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      for (std::size_t f = 0; f < out.size(); ++f) {
+        out[f] += weights[i] / sum * at(b * s.seq + seen[i], 2 * d_ + h * s.head_dim + static_cast<std::int64_t>(f));
+      }
+    }
+    return out;
+  }
+
+  // All rows of short sequences; of long ones those at the ends and beside the borders of tiles.
+  void expect_right(const std::vector<double>& got) {
+    const auto& s = c_.spec;
+    const bool half = s.dtype != DType::f32;
+    // Weights are rounded to the stored type, half a unit of each; values reach 5. fp32: scores of scale^2 carry a few
+    // units of 2^-24 into the exponential.
+    const double weights = half ? unit_of(s.dtype, 4) / 2 : 4e-6 * (1 + c_.scale * c_.scale);
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+      if (b > 1 && b + 2 < s.batch && b % 997 != 0) continue;
+      for (std::int64_t h = 0; h < s.heads; ++h) {
+        for (std::int64_t q = 0; q < s.seq; ++q) {
+          const bool border = q < 2 || s.seq - q < 3 || (q + 1) % 64 < 2 || q % 97 == 0;
+          if (s.seq > 140 && !border) continue;
+          if (s.seq > 2000 && q % 97 != 0 && s.seq - q > 2) continue;
+          const auto want = formula(b, h, q);
+          for (std::size_t f = 0; f < want.size(); ++f) {
+            const double value = got[static_cast<std::size_t>((b * s.seq + q) * d_ + h * s.head_dim) + f];
+            const double bound = weights + (half ? unit_of(s.dtype, want[f]) / 2 : 0);
+            ASSERT_TRUE(near(value, want[f], bound)) << "b " << b << " h " << h << " row " << q << " feature " << f
+                                                     << " is " << value << ", expected " << want[f];
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  cuda::KernelLibrary& library_;
+  Case c_;
+  std::int64_t d_, tokens_;
+  std::vector<double> qkv_;
+  std::unique_ptr<TestMask> mask_;
+};
+
+class AttentionKernel : public OnDevice {
+ protected:
+  static void expect_right(const Case& c, Rng& rng, std::size_t most_tiles = 100) {
+    SCOPED_TRACE(to_string(c));
+    Heads heads(library(), c, rng);
+    const auto tiles = cuda::attention_tiles(heads.spec(), properties());
+    ASSERT_FALSE(tiles.empty());
+    for (std::size_t i = 0; i < std::min(most_tiles, tiles.size()); ++i) {
+      SCOPED_TRACE(tiles[i].to_string());
+      heads.expect_right(heads.run(tiles[i]));
+      if (HasFailure()) return;
+    }
+  }
+};
+
+AttentionSpec spec(DType dtype, std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t head_dim, bool causal) {
+  return {.dtype = dtype, .batch = b, .seq = s, .heads = h, .head_dim = head_dim, .causal = causal};
+}
+
+TEST_F(AttentionKernel, TheSuitesShortShapesInEveryTile) {
+  Rng rng(test_seed());
+  for (const bool causal : {true, false}) expect_right({spec(DType::f16, 2, 100, 4, 32, causal), {}}, rng);
+}
+
+TEST_F(AttentionKernel, WiderHeadsInEveryTile) {
+  Rng rng(test_seed());
+  expect_right({spec(DType::f16, 2, 100, 2, 64, true), {}}, rng);
+  expect_right({spec(DType::f16, 1, 300, 2, 128, true), {}}, rng);
+}
+
+TEST_F(AttentionKernel, BFloat16) {
+  Rng rng(test_seed());
+  for (const bool causal : {true, false}) expect_right({spec(DType::bf16, 2, 133, 2, 64, causal), {}}, rng, 2);
+}
+
+class AttentionLength : public AttentionKernel, public testing::WithParamInterface<std::int64_t> {};
+TEST_P(AttentionLength, AnyLength) {
+  Rng rng(test_seed());
+  for (const bool causal : {true, false}) expect_right({spec(DType::f16, 3, GetParam(), 2, 32, causal), {}}, rng, 12);
+}
+INSTANTIATE_TEST_SUITE_P(Lengths, AttentionLength,
+                         testing::Values(1, 2, 3, 15, 16, 17, 31, 63, 64, 65, 112, 127, 128, 129, 200, 257));
+
+class AttentionHead : public AttentionKernel, public testing::WithParamInterface<std::int64_t> {};
+TEST_P(AttentionHead, AnyHeadSize) {
+  Rng rng(test_seed());
+  expect_right({spec(DType::f16, 2, 70, 3, GetParam(), true), {}}, rng, 2);
+  expect_right({spec(DType::f16, 1, 150, 3, GetParam(), false), MaskKind::holes}, rng, 1);
+}
+INSTANTIATE_TEST_SUITE_P(Heads, AttentionHead,
+                         testing::Values(1, 4, 5, 7, 8, 13, 16, 20, 26, 48, 72, 80, 96, 100, 160, 192, 256));
+
+class AttentionMask : public AttentionKernel, public testing::WithParamInterface<MaskKind> {};
+TEST_P(AttentionMask, HidesWhatItMust) {
+  Rng rng(test_seed());
+  for (const bool causal : {true, false}) {
+    expect_right({spec(DType::f16, 4, 100, 2, 32, causal), GetParam()}, rng);
+    expect_right({spec(DType::bf16, 3, 333, 1, 64, causal), GetParam()}, rng, 3);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Masks, AttentionMask, testing::ValuesIn(kMaskKinds));
+
+TEST_F(AttentionKernel, LongSequences) {
+  Rng rng(test_seed());
+  expect_right({spec(DType::f16, 1, 3000, 1, 64, true), {}}, rng);
+  expect_right({spec(DType::f16, 1, 5000, 1, 32, false), MaskKind::holes}, rng, 2);
+}
+
+TEST_F(AttentionKernel, ManySequencesOfFewTokens) {
+  Rng rng(test_seed());
+  for (const std::int64_t batch : {65'535, 65'537, 300'000})
+    expect_right({spec(DType::f16, batch, 4, 4, 16, true), {}}, rng, 1);
+}
+
+TEST_F(AttentionKernel, SharpAndFlatSoftmax) {
+  Rng rng(test_seed());
+  for (const double scale : {0.01, 4.0, 20.0}) expect_right({spec(DType::f16, 1, 128, 2, 64, true), {}, scale}, rng, 2);
+}
+
+TEST_F(AttentionKernel, AnAllTrueMaskGivesTheBitsOfNoMask) {
+  const Case with{spec(DType::f16, 2, 150, 2, 32, true), MaskKind::all_true}, without{with.spec, {}};
+  Rng a(7), b(7);
+  Heads masked(library(), with, a), plain(library(), without, b);
+  for (const AttentionTile& tile : cuda::attention_tiles(plain.spec(), properties())) {
+    EXPECT_EQ(masked.run(tile), plain.run(tile)) << tile.to_string();
+  }
+}
+
+// What is not finite in one token reaches the rows that see it, and no other row.
+TEST_F(AttentionKernel, NotFiniteReachesThoseThatSeeIt) {
+  Rng rng(test_seed());
+  for (const bool causal : {true, false}) {
+    for (const std::int64_t seq : {90, 200}) {
+      const Case c{spec(DType::f16, 2, seq, 2, 32, causal), {}};
+      for (const double value : {static_cast<double>(kNaN), static_cast<double>(kInf), -static_cast<double>(kInf)}) {
+        for (const std::int64_t column : {0, 64 + 3, 2 * 64 + 5}) {  // of head 0's Q, K, V
+          for (const std::int64_t token : {std::int64_t{0}, std::int64_t{37}, seq - 1}) {
+            SCOPED_TRACE(fmt::format("causal {} S {} {} in column {} of token {}", causal, seq, value, column, token));
+            Heads heads(library(), c, rng);
+            heads.at(token, column) = value;
+            for (const AttentionTile& tile : cuda::attention_tiles(heads.spec(), properties())) {
+              SCOPED_TRACE(tile.to_string());
+              const auto got = heads.run(tile);
+              for (std::int64_t b = 0; b < 2; ++b) {
+                for (std::int64_t q = 0; q < seq; ++q) {
+                  for (std::int64_t f = 0; f < 64; ++f) {
+                    const double at = got[static_cast<std::size_t>((b * seq + q) * 64 + f)];
+                    const bool touched =
+                        b == 0 && f < 32 &&
+                        (column < 64 ? q == token : heads.sees(0, q, token) && (column < 128 || f == 5));
+                    // K of -infinity may only take a key's weight away.
+                    if (!touched || column >= 128) {
+                      ASSERT_EQ(std::isfinite(at), !touched) << b << " " << q << " " << f << " is " << at;
+                    }
+                    if (touched && std::isnan(value)) {
+                      ASSERT_TRUE(std::isnan(at)) << b << " " << q << " " << f << " is " << at;
+                    }
+                  }
+                }
+              }
+            }
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AttentionKernel, RandomProblems) {
+  const std::uint64_t seed = test_seed();
+  for (int i = 0; i < test_count(12); ++i) {
+    Rng rng(seed + static_cast<std::uint64_t>(i));
+    SCOPED_TRACE(fmt::format("seed {}", seed + static_cast<std::uint64_t>(i)));
+    const auto pick = [&](std::int64_t most) {
+      return 1 + static_cast<std::int64_t>(rng() % static_cast<std::uint64_t>(most));
+    };
+    Case c{spec(rng() % 2 ? DType::f16 : DType::bf16, pick(4), pick(rng() % 4 ? 150 : 900), pick(4),
+                pick(rng() % 4 ? 80 : 256), rng() % 2 == 0),
+           {}};
+    if (rng() % 2) c.mask = kMaskKinds[rng() % std::size(kMaskKinds)];
+    expect_right(c, rng, 1);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(AttentionTiles, TheirNamesAreReadBack) {
+  for (const AttentionTile tile : {AttentionTile{AttentionTile::Form::whole, 4, 1, 2, 64}, {}}) {
+    EXPECT_EQ(AttentionTile::parse(tile.to_string()), tile);
+  }
+  for (const char* text : {"", "whole", "whole-w4-p1-k64x", "streamed-w0-r1-k64", "streamed-w4-k64"}) {
+    EXPECT_FALSE(AttentionTile::parse(text)) << text;
+  }
+}
+
+TEST(AttentionTiles, SmallDevicesGetSmallTilesAndRefusalsNameNumbers) {
+  const cuda::DeviceProperties small{.max_shared_bytes = 99 << 10, .shared_bytes_per_multiprocessor = 100 << 10};
+  for (const std::int64_t head_dim : {1, 32, 64, 128, 200, 256}) {
+    EXPECT_FALSE(cuda::refuses_attention(spec(DType::f16, 1, 100'000, 2, head_dim, true), small)) << head_dim;
+    for (const AttentionTile& tile : cuda::attention_tiles(spec(DType::f16, 1, 100'000, 2, head_dim, true), small)) {
+      EXPECT_EQ(tile.form, AttentionTile::Form::streamed);
+    }
+  }
+  const auto wide = cuda::refuses_attention(spec(DType::f16, 1, 10, 1, 320, true), small);
+  ASSERT_TRUE(wide);
+  EXPECT_NE(wide->find("320"), std::string::npos);
+  EXPECT_EQ(cuda::attention_tiles(spec(DType::f16, 64, 100, 4, 32, true), small).front().form,
+            AttentionTile::Form::whole);
+}
+
+}  // namespace
+}  // namespace gnomon::test
