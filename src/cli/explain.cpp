@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/engine_flags.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/progress.hpp"
 #include "cli/session.hpp"
 #include "cli/workload.hpp"
@@ -41,6 +42,7 @@ void run(const Arguments& arguments, const Session& session) {
   EngineOptions options = arguments.engine.options(problem);
   options.progress = progress.planner("explain");
   Engine engine(weights_for(arguments, problem), options);
+  const InterruptiblePlanning interruptible(engine);
   const PlanRecord record = record_of(engine, problem, arguments);
   progress.clear();
   if (session.json) {

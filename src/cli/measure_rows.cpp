@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "cli/engine_plan.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/workload.hpp"
 #include "core/error.hpp"
 #include "cpu/bare_products.hpp"
@@ -144,6 +145,7 @@ RowResult measure_row(const BenchRow& row, EngineOptions options, const RowBudge
   const auto weights = load(row);
   options.budget_seconds = budget.planning;
   Engine engine(*weights, options);
+  const InterruptiblePlanning interruptible(engine);
   Workload workload(row.problem, seed);
   plan_row(engine, workload, result);
 

@@ -6,6 +6,7 @@
 
 #include "cli/buffer.hpp"
 #include "cli/engine_flags.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/progress.hpp"
 #include "cli/session.hpp"
 #include "cli/tensor_file.hpp"
@@ -49,6 +50,7 @@ void run(const Arguments& arguments, const Session& session) {
   EngineOptions options = arguments.engine.options();
   options.progress = progress.planner("run");
   Engine engine(load_weights(arguments), options);
+  const InterruptiblePlanning interruptible(engine);
   const Problem problem = problem_of(engine.config(), call, options.contract, options.device);
   const double start = steady_clock().now();
   engine.forward(call);  // plans when it must

@@ -6,6 +6,7 @@
 
 #include "cli/engine_flags.hpp"
 #include "cli/engine_plan.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/progress.hpp"
 #include "cli/session.hpp"
 #include "cli/table.hpp"
@@ -46,6 +47,7 @@ class Comparison {
 
  private:
   Engine engine_;
+  InterruptiblePlanning interruptible_{engine_};
   std::unique_ptr<Backend> backend_;
 };
 

@@ -81,6 +81,11 @@ PlanRecord Engine::plan(const Call& call) {
   return bound->record();
 }
 
+bool Engine::cancel() noexcept {
+  auto under_way = Foreground::planning;
+  return state_->foreground.compare_exchange_strong(under_way, Foreground::cancelled);
+}
+
 std::optional<PlanRecord> Engine::explain(const Problem& problem) {
   if (const auto bound = state_->find(problem)) return bound->record();
   return state_->store->find(problem, state_->options.constraints);

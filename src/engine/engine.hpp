@@ -84,6 +84,10 @@ class Engine {
   // plan.
   PlanRecord plan(const Call& call);
 
+  // Cuts short the planning that a call is waiting for: its best so far is used and stored, and a note says so. False
+  // when there is none, or it was told before. Safe in a signal handler.
+  bool cancel() noexcept;
+
   // What is known about a problem (from memory or the store); empty when it was never planned.
   std::optional<PlanRecord> explain(const Problem& problem);
   std::vector<PlanRecord> explain_all();

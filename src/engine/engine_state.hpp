@@ -43,6 +43,10 @@ class Generation {
 
 enum class Asked { by_forward, by_plan };
 
+// The planning that a call is waiting for. A signal handler may change it.
+enum class Foreground : int { idle, planning, cancelled };
+static_assert(std::atomic<Foreground>::is_always_lock_free);
+
 struct EngineState {
   EngineState(Weights weights, EngineOptions options, BackendFactory factory, Clock& clock);
 
@@ -67,6 +71,7 @@ struct EngineState {
   std::shared_ptr<Generation> generation;  // under generation_mutex
   std::optional<PlanStore> store;          // set by the constructor, once there is a backend to ask for its environment
 
+  std::atomic<Foreground> foreground{Foreground::idle};
   std::mutex planning_mutex;
   double planning_seconds = 0;  // under planning_mutex
 };

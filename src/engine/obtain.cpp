@@ -165,13 +165,18 @@ std::shared_ptr<BoundPlan> Turn::plan() {
       limited ? std::min(state_.options.budget_seconds, std::max(0.0, budget_left())) : state_.options.budget_seconds;
   options.constraints = constraints();
   options.progress = state_.options.progress;
+  options.cancelled = [this] { return state_.foreground == Foreground::cancelled; };
 
   // A planning that fails has used its time all the same.
-  struct Charge {
+  struct UnderWay {
+    explicit UnderWay(EngineState& its) : state(its) { state.foreground = Foreground::planning; }
+    ~UnderWay() {
+      state.foreground = Foreground::idle;
+      state.planning_seconds += state.clock.now() - start;
+    }
     EngineState& state;
     double start = state.clock.now();
-    ~Charge() { state.planning_seconds += state.clock.now() - start; }
-  } charge{state_};
+  } under_way(state_);
   PlanResult result = planner_.plan(problem_, call_, options);
   ++state_.counters.problems_planned;
   state_.counters.timing_runs += result.record.timing_runs;

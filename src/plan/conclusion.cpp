@@ -8,19 +8,20 @@
 namespace gnomon {
 
 Conclusion::Conclusion(Backend& backend, Clock& clock, const Problem& problem, const Call& call, const Bench& bench,
-                       double reference_seconds, double budget_end, double budget_seconds)
+                       double reference_seconds, double budget_end, const PlannerOptions& options)
     : backend_(backend),
       clock_(clock),
       problem_(problem),
       call_(call),
       bench_(bench),
+      options_(options),
       budget_end_(budget_end),
       range_(bench.workbench->input_range()) {
   if (!part()) return;
   // The reference once more, a pass of the winner that is hardly slower, and the comparison of every element.
   const double scale = backend.estimate_plain_seconds(problem) / backend.estimate_plain_seconds(bench.problem);
   whole_seconds_ = 2.5 * scale * reference_seconds;
-  judge_whole_ = whole_seconds_ < budget_seconds / 3;
+  judge_whole_ = whole_seconds_ < options.budget_seconds / 3;
 }
 
 std::unique_ptr<Plan> Conclusion::conclude(Contest& contest, Search& search) {
@@ -53,6 +54,10 @@ std::unique_ptr<Plan> Conclusion::bind_whole(CandidateReport& its) {
 }
 
 void Conclusion::judge_on_whole(Plan& plan, CandidateReport& its) {
+  if (options_.cancelled && options_.cancelled()) {
+    notes_.push_back("only the part was checked: the planning was cancelled");
+    return;
+  }
   if (!judge_whole_ || clock_.now() + whole_seconds_ > budget_end_) {
     notes_.push_back("only the part was checked: judging on the whole call does not fit the budget");
     return;

@@ -11,7 +11,7 @@ class Conclusion {
  public:
   // `reference_seconds`: what opening the bench took, that is the reference path on its problem.
   Conclusion(Backend& backend, Clock& clock, const Problem& problem, const Call& call, const Bench& bench,
-             double reference_seconds, double budget_end, double budget_seconds);
+             double reference_seconds, double budget_end, const PlannerOptions& options);
 
   bool part() const { return !(bench_.problem == problem_); }
   // The search stops here, so that the judgement on the whole call has its time.
@@ -33,6 +33,7 @@ class Conclusion {
   const Problem& problem_;
   const Call& call_;
   const Bench& bench_;
+  const PlannerOptions& options_;
   double budget_end_;
   InputRange range_;
   double whole_seconds_ = 0;  // what judging on the whole call will take

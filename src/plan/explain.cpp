@@ -95,7 +95,7 @@ std::string explain_text(const PlanRecord& record) {
   line("memory", format_bytes(static_cast<double>(record.scratch_bytes)) + " beyond input, output and weights");
   line("planning", fmt::format("{}, {} runs, {} s{}", name_of(record.effort), record.timing_runs,
                                fmt::format("{:.2f}", record.planning_seconds),
-                               record.budget_exhausted ? ", the budget ended first" : ""));
+                               record.budget_exhausted ? ", cut short: see what is untimed" : ""));
   for (const std::string& note : record.notes) line("note", note);
 
   std::vector<Row> rows{{"group", "candidate (what differs from the winner)", "time", "quartiles",

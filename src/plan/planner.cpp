@@ -42,7 +42,7 @@ PlanResult Planner::plan(const Problem& problem, const Call& call, const Planner
   const Candidate estimate = backend_.estimate(problem, options.constraints);
   const Bench bench = open_bench(backend_, call, part_showing(backend_, problem, affordable, estimate));
   Conclusion conclusion(backend_, clock_, problem, call, bench, clock_.now() - started,
-                        started + options.budget_seconds, options.budget_seconds);
+                        started + options.budget_seconds, options);
   Contest contest(backend_, clock_, *bench.workbench, problem, bench.problem, options, started,
                   conclusion.search_deadline());
   Search search(backend_, contest, problem, options);
@@ -67,6 +67,8 @@ PlanResult Planner::plan(const Problem& problem, const Call& call, const Planner
   record.scratch_bytes = result.plan->scratch_bytes();
   if (record.seconds > 0) record.bound = backend_.bound(bench.problem, winner.candidate, record.seconds);
   record.notes = search.notes;
+  if (search.cut_short() && options.cancelled && options.cancelled())
+    record.notes.push_back("cut short by the caller: what is untimed may be faster; forget this plan to plan anew");
   record.notes.insert(record.notes.end(), conclusion.notes().begin(), conclusion.notes().end());
   record.candidates = contest.reports;
   result.plan->set_verified_range(record.verified_range);

@@ -304,6 +304,24 @@ TEST_F(EngineTest, AStoredEstimateIsNoAnswerToMeasure) {
   EXPECT_EQ(lazy.explain(problem(16, 32))->effort, Effort::measure) << "better than asked for";
 }
 
+TEST_F(EngineTest, CancellingKeepsTheBestSoFarAndStoresIt) {
+  auto e = engine();
+  EXPECT_FALSE(e.cancel()) << "nothing is being planned";
+  world.on_bench = [&] {
+    EXPECT_TRUE(e.cancel());
+    EXPECT_FALSE(e.cancel()) << "told before: a second Ctrl-C must end the program";
+  };
+  EXPECT_TRUE(answers(e, 16, 32));
+  world.on_bench = nullptr;
+  EXPECT_FALSE(e.cancel());
+  const auto record = e.store().find(problem(16, 32), {});
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->winner.get("path"), "plain");
+  EXPECT_THAT(record->notes, Contains(HasSubstr("cut short by the caller")));
+  EXPECT_TRUE(answers(e, 16, 320));
+  EXPECT_EQ(e.explain(problem(16, 320))->winner.get("path"), "fast") << "one planning is cancelled, not all";
+}
+
 TEST_F(EngineTest, StoredEffortRunsOnlyWhatIsStored) {
   const TemporaryDirectory folder;
   options.plan_directory = folder.path();

@@ -73,7 +73,7 @@ TEST(Explain, TellsEveryCandidateWithItsFate) {
                            "rows of size 0.5 to 4.5",
                            "5.0 MiB",
                            "exhaustive, 123456789012 runs",
-                           "budget ended first",
+                           "cut short",
                            "only the part was checked",
                            "(the winner)",
                            "path=bad slices=1",

@@ -274,6 +274,9 @@ TEST(Planner, CancellingAnywhereKeepsTheBestSoFar) {
       EXPECT_TRUE(result.record.budget_exhausted);
       EXPECT_THAT(report_on(result.record, "b").reason, HasSubstr("cancelled"));
     }
+    const bool noted = std::ranges::any_of(
+        result.record.notes, [](const std::string& note) { return note.starts_with("cut short by the caller"); });
+    EXPECT_EQ(noted, result.record.budget_exhausted) << allowed;
   }
   EXPECT_GT(steps, 6);
 }
