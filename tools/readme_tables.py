@@ -12,6 +12,7 @@ import argparse
 import difflib
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -201,7 +202,84 @@ def explain_table(folder: Path) -> str:
     return "```\n" + "".join(f"{line[:EXPLAIN_COLUMNS].rstrip()}\n" for line in lines[:EXPLAIN_LINES]) + "```\n"
 
 
-TABLES = {"peers": peers_table, "bench": bench_table, "explain": explain_table}
+DROPIN_TITLES = {
+    "reference": "PyTorch eager",
+    "reference-all-cores": "eager, all cores",
+    "by-hand": "by hand in PyTorch",
+    "encoder": "nn.TransformerEncoder",
+    "sdpa": "with SDPA",
+    "reference-autocast": "eager, 16-bit autocast",
+    "compile-default": "torch.compile",
+    "compile-max-autotune": "torch.compile, max-autotune",
+}
+
+
+def dropin_rows(shape: dict) -> dict:
+    return {row["name"]: row for row in shape.get("rows", []) if "seconds" in row}
+
+
+def dropin_cell(row: dict | None) -> str:
+    return "–" if row is None else seconds_spread(row["seconds"]) + (" ✗" if row["worst"] > 1 else "")
+
+
+def best_rival(rows: dict) -> dict | None:
+    """The fastest of the others that keeps the contract."""
+    rivals = [row for name, row in rows.items() if name != "gnomon" and row["worst"] <= 1 and "of_gnomon" in row]
+    return min(rivals, key=lambda row: row["seconds"]["median"], default=None)
+
+
+def dropin_table(folder: Path) -> str:
+    """The PyTorch drop-in and PyTorch's own ways, from dropin.json (python -m gnomon.bench --json)."""
+    results = load(folder / "dropin.json")
+    found = {row["name"] for shape in results["shapes"] for row in dropin_rows(shape).values()}
+    others = [peer["name"] for peer in results["peers"] if peer["name"] in found - {"gnomon"}]
+    if "gnomon" not in found or "reference" not in found:
+        raise TableError(f"expected Gnomon and the reference measured on a shape in {folder / 'dropin.json'}, got {sorted(found)}")
+    header = ["#", "problem", "Gnomon, ms", *[f"{DROPIN_TITLES.get(n, n)}, ms" for n in others], "eager / Gnomon"]
+    header += ["best of the others / Gnomon", "worst error"]
+    lines, ratios = [], {"reference": [], "best": []}
+    for shape in results["shapes"]:
+        start, rows = [str(shape["id"]), f"`{shape['problem']}`"], dropin_rows(shape)
+        if "gnomon" not in rows:
+            reason = shape.get("not_run") or next(text for text in map(why_not, shape["rows"]) if text)
+            lines.append([*start, f"not run: {reason}", *[""] * (len(others) + 3)])
+            continue
+        rival, eager = best_rival(rows), rows.get("reference")
+        for key, row in (("reference", eager), ("best", rival)):
+            ratios[key] += [row["of_gnomon"]["median"]] if row else []
+        cells = [times(row["of_gnomon"]["median"]) if row else "–" for row in (eager, rival)]
+        cells[1] += f" ({DROPIN_TITLES.get(rival['name'], rival['name'])})" if rival else ""
+        mark = " ✗" if rows["gnomon"]["worst"] > 1 else ""
+        lines.append(
+            [*start, dropin_cell(rows["gnomon"]), *[dropin_cell(rows.get(n)) for n in others], *cells]
+            + [f"{rows['gnomon']['worst']:.3f}{mark}"]
+        )
+    means = [f"**{times(statistics.geometric_mean(found_))}**" for found_ in ratios.values()]
+    lines.append(["", "geometric mean", *[""] * (len(others) + 1), *means, ""])
+    return markdown(header, lines, right=2) + dropin_caption(results)
+
+
+def why_not(row: dict) -> str | None:
+    return f"{row['name']}: {row.get('failed') or row['refused']}" if row["name"] == "gnomon" and "seconds" not in row else None
+
+
+def dropin_caption(results: dict) -> str:
+    torch, machine, cost = results["torch"], results["machine"], results.get("overhead", {})
+    where = processor(machine, "model") if results["protocol"]["device"] == "cpu" else results["device"]["name"]
+    text = (
+        f"\n{where}; Gnomon {results['gnomon']}; PyTorch {torch['version']} as it comes ({torch['blas']}; threads: "
+        f"{torch['threads']}); commit {results['commit']}, {results['date'][:10]}, {results['seconds']:.0f} s. Medians (quartiles) of "
+        "interleaved rounds, ratios round by round; ✗: breaks the contract; worst error: share of the contract's limit."
+    )
+    if "python_us" in cost:
+        text += (
+            f" Python's part of a call at shape 1: {cost['python_us']['median']:.1f} µs, of which the test whether any of "
+            f"{cost['parameters']} weights changed takes {cost['weights_test_us']['median']:.1f}."
+        )
+    return text + "\n"
+
+
+TABLES = {"peers": peers_table, "bench": bench_table, "explain": explain_table, "dropin": dropin_table}
 
 
 def load(path: Path) -> dict:

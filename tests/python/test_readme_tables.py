@@ -63,10 +63,48 @@ BENCH = {
 }
 
 
+
+def dropin_row(name, median, **more):
+    spread = {"low": 0.9 * median, "median": median, "high": 1.1 * median}
+    return {"name": name, "title": name, "seconds": spread, "worst": 0.1, "out_of_contract": 0, **more}
+
+
+def of_gnomon(ratio):
+    return {"of_gnomon": {"low": ratio, "median": ratio, "high": ratio}}
+
+
+DROPIN = {
+    "gnomon": "0.1.0",
+    "date": "2026-01-02T03:04:05Z",
+    "commit": "abc",
+    "seconds": 12.0,
+    "machine": PEERS["machine"],
+    "protocol": {"device": "cpu"},
+    "torch": {"version": "1.13", "threads": 1, "blas": "a BLAS"},
+    "peers": [{"name": name} for name in ("reference", "gnomon", "by-hand", "sdpa", "reference-half")],
+    "overhead": {"python_us": {"median": 12.3}, "weights_test_us": {"median": 7.0}, "parameters": 48},
+    "shapes": [
+        {
+            "id": 1,
+            "problem": "b1 s100",
+            "rows": [
+                dropin_row("reference", 0.004, **of_gnomon(4.0)),
+                dropin_row("gnomon", 0.001),
+                dropin_row("by-hand", 0.002, **of_gnomon(2.0)),
+                {"name": "sdpa", "title": "sdpa", "refused": "came with PyTorch 2.0"},
+                {**dropin_row("reference-half", 0.0005, **of_gnomon(0.5)), "worst": 3.0},
+            ],
+        },
+        {"id": 2, "problem": "b2 s100", "rows": [{"name": "gnomon", "title": "Gnomon", "refused": "fell back"}]},
+        {"id": 14, "problem": "b32 s100000", "not_run": "memory"},
+    ],
+}
+
+
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "results" / "box").mkdir(parents=True)
-    for name, content in (("peers", PEERS), ("bench", BENCH)):
+    for name, content in (("peers", PEERS), ("bench", BENCH), ("dropin", DROPIN)):
         (tmp_path / "results" / "box" / f"{name}.json").write_text(json.dumps(content))
     return tmp_path
 
@@ -94,6 +132,16 @@ def test_tables_are_written_and_then_up_to_date(folder):
     assert "Shape 7 was skipped: time: too little." in text and "PyTorch as it comes: memory: too little." in text
     assert "`slices=4` without `graph` | 2 (1–3) | 200 | 90 % | 2 (1–3) | 2.50× | 0.010 | 5 % |" in text
     assert "not run: memory" in text
+
+
+def test_the_drop_in_is_compared_with_the_best_that_keeps_the_contract(folder):
+    write(folder, block("box/dropin"))
+    assert run(folder) == 0
+    text = (folder / "README.md").read_text()
+    figures = "| 1 (0.9–1.1) | 4 (3.6–4.4) | 2 (1.8–2.2) | 0.5 (0.45–0.55) ✗ | 4.00× | 2.00× (by hand in PyTorch) | 0.100 |"
+    assert figures in text and "with SDPA" not in text
+    assert "| 2 | `b2 s100` | not run: gnomon: fell back |" in text and "not run: memory" in text
+    assert "**4.00×** | **2.00×**" in text and "12.3 µs" in text and "threads: 1" in text
 
 
 def test_a_changed_figure_is_out_of_date(folder):
