@@ -101,7 +101,8 @@ class _Swapped:
         return twin
 
 
-_classes: "weakref.WeakKeyDictionary[type, type]" = weakref.WeakKeyDictionary()
+# By the plain class's id, which the made class keeps alive: a made class goes with the last module of it.
+_classes: "weakref.WeakValueDictionary[int, type]" = weakref.WeakValueDictionary()
 
 
 def _swap(module: nn.Module) -> None:
@@ -110,11 +111,11 @@ def _swap(module: nn.Module) -> None:
     plain = type(module)
     if issubclass(plain, (_Swapped, Optimized)):
         return
-    made = _classes.get(plain)
+    made = _classes.get(id(plain))
     if made is None:
         names = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
         body = {**names, "_gnomon_plain": plain, "_gnomon_transparent": True, "forward": _forward_over(plain)}
-        made = _classes[plain] = types.new_class(plain.__name__, (_Swapped, plain), {}, lambda space: space.update(body))
+        made = _classes[id(plain)] = types.new_class(plain.__name__, (_Swapped, plain), {}, lambda space: space.update(body))
     module.__class__ = made
 
 

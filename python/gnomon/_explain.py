@@ -43,7 +43,7 @@ def _entry(name: str, module: nn.Module, state: Optional[State]) -> Dict[str, An
     entry: Dict[str, Any] = {"name": name, "module": type(module).__name__, "adapter": None, "answered": 0}
     entry.update(fallbacks=[], options={}, engines=[], problems=[])
     if state is not None:
-        engines = list(state.engines.values())
+        engines = state.engines
         entry["adapter"] = state.adapter.name if state.adapter else None
         entry["answered"] = state.answered
         entry["fallbacks"] = [{"reason": reason, "count": count} for reason, count in state.fallbacks.items()]

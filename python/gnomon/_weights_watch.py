@@ -109,6 +109,16 @@ class Watch:
         return any(map(_requires_grad, self._tensors))
 
 
+class AlwaysChanged(Watch):
+    """For a module that cannot be watched."""
+
+    def __init__(self) -> None:
+        pass
+
+    def changed(self, root: nn.Module) -> bool:
+        return True
+
+
 class _OwnAttributes:
     """The root's attributes, without those that lead back to it, and without the dictionary that holds them: a watch must
     not keep its module alive."""

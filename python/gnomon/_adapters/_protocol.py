@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
@@ -18,7 +17,6 @@ _HARMLESS = {
     "__firstlineno__", "__weakref__", "__dict__", "__parameters__", "__orig_bases__", "__abstractmethods__", "_abc_impl",
     "__annotate__", "__slotnames__", "__annotate_func__", "__annotations_cache__", "gnomon_options", "extra_repr",
 }  # fmt: skip
-_plain: "weakref.WeakKeyDictionary[type, type]" = weakref.WeakKeyDictionary()
 
 
 class Stack:
@@ -163,11 +161,7 @@ class Adapter:
 def plain_class(module: nn.Module) -> type:
     """The class whose code computes: subclasses that add no more than a constructor and documentation do not count,
     and neither do gnomon.Optimized and what gnomon.optimize() makes of a class."""
-    kind = type(module)
-    found = _plain.get(kind)
-    if found is None:
-        found = _plain[kind] = next(c for c in kind.__mro__ if not _is_harmless(c))
-    return found
+    return next(kind for kind in type(module).__mro__ if not _is_harmless(kind))
 
 
 def _is_harmless(kind: type) -> bool:

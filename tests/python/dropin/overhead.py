@@ -31,7 +31,7 @@ def parts(module: torch.nn.Module, x: torch.Tensor) -> dict:
     real = lib.forward
     with torch.inference_mode():
         module(x)
-        watch = state_of(module)._watch
+        watch = state_of(module)._view.watch
         lib.forward = IDLE
         try:
             call = microseconds(lambda: module(x))
