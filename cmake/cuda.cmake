@@ -1,3 +1,16 @@
+include(GNUInstallDirs)
+
+# Both sides of the border are compiled from the same headers by the same compiler, or the plugin is refused.
+set(build_id ${CMAKE_CURRENT_BINARY_DIR}/generated/device_plugin_build_id.cpp)
+file(GLOB border_headers CONFIGURE_DEPENDS src/core/*.hpp src/plan/*.hpp src/engine/device_plugin.hpp)
+add_custom_command(OUTPUT ${build_id} DEPENDS ${border_headers} cmake/build_id.cmake VERBATIM
+  COMMAND ${CMAKE_COMMAND} -DOUTPUT=${build_id} -DROOT=${CMAKE_CURRENT_SOURCE_DIR}
+          "-DID=${PROJECT_VERSION} ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${GNOMON_SANITIZE}"
+          -P ${CMAKE_CURRENT_SOURCE_DIR}/cmake/build_id.cmake)
+target_sources(gnomon_engine PRIVATE ${build_id})
+target_compile_definitions(gnomon_engine PRIVATE GNOMON_PLUGIN_FOLDER="../${CMAKE_INSTALL_LIBDIR}")
+target_link_libraries(gnomon_engine PRIVATE ${CMAKE_DL_LIBS})
+
 # The CUDA backend: a plugin that libgnomon loads when asked for a device. Nothing of CUDA is linked; building takes one
 # header, cuda.h, from the toolkit or from PyPI's nvidia-cuda-runtime (tools/requirements-cuda.txt puts it into .venv).
 set(GNOMON_CUDA AUTO CACHE STRING "The CUDA backend: ON, OFF, or AUTO (when cuda.h is found)")
@@ -37,3 +50,9 @@ add_custom_command(OUTPUT ${embedded_kernels} DEPENDS ${kernel_sources} cmake/em
 gnomon_room(cuda gnomon_plan gnomon_core ${CMAKE_DL_LIBS})
 target_sources(gnomon_cuda PRIVATE ${embedded_kernels})
 target_include_directories(gnomon_cuda SYSTEM PUBLIC ${GNOMON_CUDA_INCLUDE_DIR})
+
+# The plugin: the room and its one way in. Nothing of CUDA is linked, and nothing but that way leaves it.
+add_library(gnomon_cuda_plugin MODULE ${CMAKE_CURRENT_SOURCE_DIR}/src/cuda/plugin/plugin.cpp ${build_id})
+set_target_properties(gnomon_cuda_plugin PROPERTIES OUTPUT_NAME gnomon-cuda)
+target_link_libraries(gnomon_cuda_plugin PRIVATE gnomon_cuda)
+target_link_options(gnomon_cuda_plugin PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete -Wl,-z,defs)

@@ -27,13 +27,7 @@
 namespace gnomon::cpu {
 namespace {
 
-// The bench of the CPU: a reduced precision is trusted by the root mean square of rows. The error of a product grows
-// with the norm of its row; the largest |x| says little of that, and one outlier would stretch it for all that follows.
-// So the range is that of the largest valid row and a tenth more, which the headroom holds (the error grows in
-// proportion, and the next input of the same kind has a slightly larger row half of the time); but at most 1.5 times
-// the median row's: what few rows showed is not trusted for many.
-// A pre-norm stack needs the mirrored lower end: its sublayers see normalised rows and err alike however small the
-// input, and add that to a residual stream, and an answer, that is smaller. Post-norm errs less on less.
+// The bench of the CPU: a reduced precision is trusted by the root mean square of rows.
 class CpuWorkbench final : public HostWorkbench {
  public:
   CpuWorkbench(const Problem& problem, const Call& call, const std::function<void(const Call&)>& reference, int threads)
@@ -52,15 +46,9 @@ class CpuWorkbench final : public HostWorkbench {
       const auto& mask = call.mask;
       if (mask && !mask->valid(r / seq, r % seq)) continue;
       load_rows(call.input, r, 1, row.data());
-      const float size = vec_kernels().row_rms(row.data(), d);
-      if (std::isfinite(size)) sizes.push_back(size);
+      sizes.push_back(vec_kernels().row_rms(row.data(), d));
     }
-    if (sizes.empty()) return {};
-    const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
-    std::nth_element(sizes.begin(), middle, sizes.end());
-    const float high = std::min(1.1f * *std::max_element(middle, sizes.end()), 1.5f * *middle);
-    if (norm == NormPlacement::post) return {0, high};
-    return {std::max(*std::min_element(sizes.begin(), middle + 1) / 1.1f, *middle / 1.5f), high};
+    return trusted_range(norm, std::move(sizes));
   }
 
   const int threads_;

@@ -1,5 +1,8 @@
 #include "cuda/device.hpp"
 
+#include <map>
+#include <mutex>
+
 #include "core/error.hpp"
 
 namespace gnomon::cuda {
@@ -38,6 +41,9 @@ DeviceProperties device_properties(int ordinal) {
   p.shared_bytes_per_multiprocessor = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, device);
   p.max_threads_per_multiprocessor = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device);
   p.l2_bytes = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, device);
+  p.clock_hz = 1e3 * attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device);
+  p.memory_bytes_per_second = 2e3 * attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device) *
+                              attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device) / 8;
   std::size_t total = 0;
   check(driver().cuDeviceTotalMem(&total, device), "cuDeviceTotalMem");
   p.total_bytes = static_cast<std::int64_t>(total);
@@ -55,7 +61,7 @@ Device::Device(int ordinal) : ordinal_(ordinal) {
     throw_environment("device 'cuda:{}' ({}) has compute capability {}.{}; Gnomon needs 8.0 or newer", ordinal,
                       properties_.name, properties_.major, properties_.minor);
   }
-  properties_architecture_ = Architecture::of_device(properties_.major, properties_.minor);
+  architecture_ = Architecture::of_device(properties_.major, properties_.minor);
   device_ = device_at(ordinal);
   check(driver().cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
 }
@@ -76,6 +82,25 @@ std::int64_t Device::free_bytes() const {
   std::size_t free = 0, total = 0;
   check(driver().cuMemGetInfo(&free, &total), "cuMemGetInfo");
   return static_cast<std::int64_t>(free);
+}
+
+void Device::require(const void* address, const char* what) const {
+  int place = -1;
+  const CUresult result = driver().cuPointerGetAttribute(&place, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                                         reinterpret_cast<CUdeviceptr>(address));
+  if (result == CUDA_SUCCESS && place == ordinal_) return;
+  throw_caller("{}: expected memory of cuda:{} (the engine's device), got {}", what, ordinal_,
+               result == CUDA_SUCCESS ? fmt::format("memory of cuda:{}", place) : "memory of the host");
+}
+
+std::shared_ptr<const Device> Device::shared(int ordinal) {
+  static std::mutex mutex;
+  static std::map<int, std::weak_ptr<const Device>> devices;
+  const std::lock_guard lock(mutex);
+  if (auto device = devices[ordinal].lock()) return device;
+  auto device = std::make_shared<const Device>(ordinal);
+  devices[ordinal] = device;
+  return device;
 }
 
 }  // namespace gnomon::cuda

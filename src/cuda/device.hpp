@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "cuda/architecture.hpp"
@@ -17,6 +18,7 @@ struct DeviceProperties {
   int shared_bytes_per_multiprocessor = 0;
   int max_threads_per_multiprocessor = 0;
   std::int64_t l2_bytes = 0, total_bytes = 0;
+  double clock_hz = 0, memory_bytes_per_second = 0;  // as the device states them
 };
 
 int device_count();  // environment error when there is no driver
@@ -40,15 +42,19 @@ class Device {
 
   int ordinal() const { return ordinal_; }
   const DeviceProperties& properties() const { return properties_; }
-  Architecture architecture() const { return properties_architecture_; }
+  Architecture architecture() const { return architecture_; }
   std::int64_t free_bytes() const;
+  // Caller error, naming both places, unless the address is of this device's memory. `what`: "input".
+  void require(const void* address, const char* what) const;
+
+  static std::shared_ptr<const Device> shared(int ordinal);  // one for the process while somebody holds it
 
  private:
   int ordinal_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   DeviceProperties properties_;
-  Architecture properties_architecture_;
+  Architecture architecture_;
 };
 
 }  // namespace gnomon::cuda

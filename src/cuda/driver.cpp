@@ -27,6 +27,7 @@ Driver load() {
   GNOMON_CUDA_DRIVER(GNOMON_CUDA_BIND)
 #undef GNOMON_CUDA_BIND
 #undef GNOMON_CUDA_TEXT
+  library.bind(api.cuStreamGetCaptureInfo_v2, "cuStreamGetCaptureInfo_v2");
   api.cuFuncGetParamInfo = reinterpret_cast<decltype(api.cuFuncGetParamInfo)>(library.find("cuFuncGetParamInfo"));
   if (const CUresult result = api.cuInit(0); result != CUDA_SUCCESS) {
     const char* text = nullptr;

@@ -47,6 +47,12 @@ class Kernel {
     launch_with(stream, shape, pointers.data(), sizes.data(), count);
   }
 
+  // The same for a kernel that takes one struct.
+  void launch_bytes(CUstream stream, const LaunchShape& shape, const void* params, std::size_t bytes) const {
+    void* pointer = const_cast<void*>(params);
+    launch_with(stream, shape, &pointer, &bytes, 1);
+  }
+
   const std::string& name() const { return name_; }
   CUfunction function() const { return function_; }
 

@@ -1,6 +1,6 @@
-// Devices by name. The CPU is built in.
-#include "core/error.hpp"
+// Devices by name. The CPU is built in, the CUDA backend is a plugin.
 #include "cpu/cpu_backend.hpp"
+#include "engine/device_plugin.hpp"
 #include "engine/engine.hpp"
 
 namespace gnomon {
@@ -8,10 +8,8 @@ namespace gnomon {
 std::unique_ptr<Backend> make_backend(std::string_view device, std::shared_ptr<const Weights> weights,
                                       const Constraints& constraints) {
   if (device == "cpu") return cpu::make_cpu_backend(std::move(weights), constraints);
-  if (device.starts_with("cuda:")) {
-    throw_environment("device '{}': this build has no CUDA backend; use device 'cpu'", device);
-  }
-  throw_caller("device: expected 'cpu' or 'cuda:N', got '{}'", device);
+  const int ordinal = cuda_ordinal(device);
+  return cuda_plugin().make_backend(ordinal, std::move(weights), constraints);
 }
 
 }  // namespace gnomon

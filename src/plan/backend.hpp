@@ -48,6 +48,10 @@ class Workbench {
   // Leaves nothing that a pass reads in a cache: before each single run of Timing::cold, untimed.
   virtual void evict_caches() {}
   virtual void run(Plan& plan) = 0;  // one run on scratch, complete on return
+  // So many runs, complete on return: a device may begin one before the host has given it the next.
+  virtual void run_repeatedly(Plan& plan, int times) {
+    for (int i = 0; i < times; ++i) run(plan);
+  }
   // How large the valid rows of the input are, in the backend's own measure: what set_verified_range() is given.
   virtual InputRange input_range() const = 0;
 };

@@ -30,10 +30,8 @@ double Meter::sample(Plan& plan, int runs) {
     bench_.before_timed_run();
     if (cold_) bench_.evict_caches();  // after the restoring, which fills them
     const double start = clock_.now();
-    for (int i = 0; i < batch; ++i) {
-      ++runs_;
-      bench_.run(plan);
-    }
+    runs_ += batch;
+    bench_.run_repeatedly(plan, batch);
     elapsed += clock_.now() - start;
     left -= batch;
   }

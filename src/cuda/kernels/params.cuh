@@ -62,6 +62,15 @@ struct NormRows {
   u32* flags;  // kOutputNotFinite when `to` is; null: unchecked
 };
 
+struct CommitRows {
+  const void* from;  // contiguous
+  void* to;
+  RowStrides to_strides;
+  i64 rows;
+  i32 width;
+  const u32* flags;
+};
+
 struct Activate {
   const void* from;
   const float* bias;  // null: none

@@ -1,0 +1,87 @@
+// Scratch memory on the device, shared by all plans of an engine: as large as its largest live plan needs. Passes take
+// turns in it, in the order in which they are called, whatever streams they are on; no host waits for a device.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "cuda/device_buffer.hpp"
+
+namespace gnomon::cuda {
+
+class Arena {
+ public:
+  Arena();
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // A plan's claim to so many bytes, for as long as it lives. std::bad_alloc when the device has no room.
+  class Claim {
+   public:
+    Claim(Arena& arena, std::size_t bytes);
+    ~Claim();
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+    std::size_t bytes() const { return bytes_; }
+
+   private:
+    Arena& arena_;
+    std::size_t bytes_;
+  };
+
+  // Exclusive use for the work that is put on `stream` while it lives. Work put on other streams before is waited for
+  // by the device. A stream that is being captured gets memory of its own, which is kept until the arena dies: its
+  // graph may be launched whenever its owner likes.
+  class Use {
+   public:
+    Use(Arena& arena, const Claim& claim, CUstream stream);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    std::byte* data() const { return data_; }
+    bool captured() const { return captured_; }
+
+   private:
+    Arena& arena_;
+    std::lock_guard<std::mutex> lock_;
+    CUstream stream_;
+    bool captured_;
+    std::byte* data_;
+  };
+
+  void trim();                   // gives back what no claim needs; never throws
+  void poison(CUstream stream);  // fills it with NaN: what a pass reads, it must have written
+  std::size_t size() const;
+
+ private:
+  std::byte* at_least(std::size_t bytes);
+  void release();
+
+  mutable std::mutex mutex_;
+  std::multiset<std::size_t> claims_;
+  DeviceBuffer buffer_;
+  std::vector<DeviceBuffer> captured_;
+  CUevent done_ = nullptr;  // the last use
+  CUstream last_ = nullptr;
+  bool used_ = false;
+};
+
+bool is_capturing(CUstream stream);
+
+// What is unsafe while a stream of this thread is captured (taking memory, loading kernels) is allowed while this
+// lives.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { driver().cuThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { driver().cuThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace gnomon::cuda

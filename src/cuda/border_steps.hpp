@@ -1,0 +1,22 @@
+// The steps that touch the caller's tensors: rows in, rows out.
+#pragma once
+
+#include "cuda/machine.hpp"
+#include "cuda/norm.hpp"
+#include "cuda/pass.hpp"
+#include "cuda/rows.hpp"
+
+namespace gnomon::cuda {
+
+// The caller's rows to fp32 rows, narrow rows, or both. With `range`: rows outside of it raise a flag.
+void add_load(StepList& steps, Machine& machine, const Call& part, const BorderLayout& layout, float* wide,
+              std::optional<DType> narrow_type, void* narrow, const float* range);
+
+// Makes the output of `norm`'s launch the caller's; with `checked`, elements that are not finite raise a flag.
+void add_to_output(StepList& steps, Launch<kernels::NormRows> norm, const Call& part, bool checked);
+
+// fp32 rows, as they are, to the caller's tensor.
+void add_store(StepList& steps, Machine& machine, const Call& part, const BorderLayout& layout, const float* rows,
+               bool checked);
+
+}  // namespace gnomon::cuda

@@ -1,0 +1,43 @@
+// The CUDA backend's choices: what each word of a Candidate means here. docs/cuda.md tells how the switches translate.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/dtype.hpp"
+#include "plan/candidate.hpp"
+
+namespace gnomon::cuda {
+
+enum class Path { plain, stack };  // the reference's operators | StackPlan
+enum class Precision { fp32, tf32, fp16, bf16 };
+
+struct Choices {
+  Path path = Path::stack;
+  Precision precision = Precision::fp32;
+  bool fused_attention = true;
+  std::string tile = "first";  // of the fused attention (attention.hpp names them); "first": the one to begin with
+  bool causal_skip = true;
+  bool mask_elision = true;
+  bool fused_qkv = true;
+  bool fused_norm = true;
+  bool gemm_gelu = true;
+  bool graph = true;
+  // Which of cuBLASLt's suggestions each product takes, best guess first.
+  int algo_qkv = 0, algo_out = 0, algo_fc1 = 0, algo_fc2 = 0;
+  std::int64_t slices = 0;  // sequences that go through the whole stack together; 0: all
+};
+
+// Of the products' operands; the residual stream and all statistics are fp32.
+constexpr DType operand_type(Precision precision) {
+  return precision == Precision::fp16 ? DType::f16 : precision == Precision::bf16 ? DType::bf16 : DType::f32;
+}
+constexpr bool is_narrow(Precision precision) { return operand_type(precision) != DType::f32; }
+
+inline constexpr int kMostAlgorithms = 8;
+
+Choices parse_choices(const Candidate& candidate);  // caller error on a name or value that this backend does not have
+Candidate to_candidate(const Choices& choices);
+Choices plain_choices();  // every switch off
+
+}  // namespace gnomon::cuda

@@ -1,0 +1,150 @@
+#include "cuda/cuda_backend.hpp"
+
+#include "core/error.hpp"
+#include "cuda/cuda_workbench.hpp"
+#include "cuda/device_plan.hpp"
+#include "cuda/nvrtc.hpp"
+#include "cuda/plain_pass.hpp"
+#include "cuda/search_space.hpp"
+#include "cuda/stack_pass.hpp"
+
+#ifndef GNOMON_VERSION
+#error "GNOMON_VERSION is the build's to define"
+#endif
+
+namespace gnomon::cuda {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(int ordinal, std::shared_ptr<const Weights> weights, const Constraints& constraints)
+      : device_(Device::shared(ordinal)), config_(weights->config()), constraints_(constraints) {
+    nvrtc();  // what is missing is missed here, in one line, and not when a plan wants it
+    const Device::Current current(*device_);
+    machine_ = std::make_shared<Machine>(device_, std::move(weights));
+  }
+  ~CudaBackend() override {
+    const Device::Current current(*device_);
+    machine_.reset();
+  }
+
+  Environment environment() const override {
+    const DeviceProperties& p = properties();
+    return {.device = p.name,
+            .facts = {{"compute_capability", fmt::format("{}.{}", p.major, p.minor)},
+                      {"multiprocessors", std::to_string(p.multiprocessors)},
+                      {"nvrtc", nvrtc().version_text},
+                      {"cublaslt", cublaslt().version_text},
+                      {"kernels", fmt::format("{:016x}", kernel_sources_hash())},
+                      {"gnomon", GNOMON_VERSION}},
+            .notes = {{"driver", std::to_string(driver().version)}}};
+  }
+
+  Candidate plain(const Problem&) const override { return to_candidate(plain_choices()); }
+  Candidate estimate(const Problem& problem, const Constraints& constraints) const override {
+    return forced_candidate(estimate_choices(problem, constraints, properties()), constraints.forced);
+  }
+  double estimate_plain_seconds(const Problem& problem) const override { return plain_seconds(problem, properties()); }
+  std::vector<Group> groups(const Problem& problem, const Candidate& incumbent) const override {
+    return search_groups(problem, parse_choices(incumbent), properties());
+  }
+  std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints,
+                                 const Candidate& candidate) const override {
+    return cuda::refuses(problem, constraints, candidate, properties());
+  }
+  std::optional<Refusal> unlike_whole(const Problem& part, const Problem& whole,
+                                      const Candidate& candidate) const override {
+    return cuda::unlike_whole(part, whole, parse_choices(candidate));
+  }
+
+  std::unique_ptr<Plan> prepare(const Problem& problem, const Candidate& candidate) override {
+    const Choices choices = parse_choices(candidate);
+    const Device::Current current(*device_);
+    return std::make_unique<DevicePlan>(choices.path == Path::plain ? plain_parts(problem)
+                                                                    : stack_parts(problem, choices));
+  }
+
+  std::unique_ptr<Workbench> open_workbench(const Problem& problem, const Call& call) override {
+    return std::make_unique<CudaWorkbench>(machine_, problem, call);
+  }
+
+  std::vector<std::string> approximations(const Candidate& candidate) const override {
+    try {
+      return cuda::approximations(config_, parse_choices(candidate));
+    } catch (const Error& error) {  // from a file of another version: to be judged, and then to fail as it does
+      return {error.what()};
+    }
+  }
+  int complexity(const Candidate& candidate) const override { return cuda::complexity(parse_choices(candidate)); }
+  std::string bound(const Problem& problem, const Candidate& candidate, double seconds) const override {
+    return cuda::bound(problem, parse_choices(candidate), seconds, properties());
+  }
+
+  std::int64_t packed_bytes() const override { return machine_->weights.bytes(); }
+  void trim() override {
+    const Device::Current current(*device_);
+    machine_->weights.trim();
+    machine_->arena.trim();
+  }
+
+ private:
+  const DeviceProperties& properties() const { return device_->properties(); }
+
+  DevicePlan::Parts plain_parts(const Problem& problem) {
+    DevicePlan::Parts parts;
+    parts.machine = machine_;
+    parts.pass = std::make_unique<SlicedPass>(problem.batch, problem.batch, [&](std::int64_t sequences) {
+      return std::make_unique<PlainPass>(*machine_, sequences, problem.seq, problem.seq, problem.mask);
+    });
+    return parts;
+  }
+
+  DevicePlan::Parts stack_parts(const Problem& problem, const Choices& choices) {
+    DevicePlan::Parts parts;
+    parts.machine = machine_;
+    parts.graph = choices.graph;
+    const std::int64_t slice = choices.slices == 0 ? problem.batch : std::min(choices.slices, problem.batch);
+    const auto sliced = [&](const Choices& chosen, const PassGuard& guard) {
+      return std::make_unique<SlicedPass>(problem.batch, slice, [&](std::int64_t sequences) {
+        return std::make_unique<StackPass>(*machine_, chosen, sequences, problem.seq, problem.dtype, problem.mask,
+                                           guard);
+      });
+    };
+    if (choices.precision == Precision::fp32) {
+      parts.pass = sliced(choices, {});
+      return parts;
+    }
+    parts.commits = problem.inplace;
+    parts.guard = std::make_unique<RangeGuard>(*machine_, (problem.batch + slice - 1) / slice);
+    parts.pass = sliced(choices, {parts.guard->range(), parts.commits});
+    parts.fallback = fallback(problem, choices);
+    return parts;
+  }
+
+  // What answers the calls that a reduced precision must not: exact in everything, as fast as fp32 allows.
+  std::unique_ptr<SlicedPass> fallback(const Problem& problem, const Choices& choices) {
+    Constraints exact = constraints_;
+    exact.fp32_only = exact.exact_activation = true;
+    Choices c = estimate_choices(problem, exact, properties());
+    c.graph = false;
+    const std::int64_t slice = choices.slices == 0 ? problem.batch : std::min(choices.slices, problem.batch);
+    return std::make_unique<SlicedPass>(problem.batch, slice, [&](std::int64_t sequences) {
+      return std::make_unique<StackPass>(*machine_, c, sequences, problem.seq, problem.dtype, problem.mask,
+                                         PassGuard{});
+    });
+  }
+
+  const std::shared_ptr<const Device> device_;
+  const StackConfig config_;
+  const Constraints constraints_;
+  std::shared_ptr<Machine> machine_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(int ordinal, std::shared_ptr<const Weights> weights,
+                                           const Constraints& constraints) {
+  return std::make_unique<CudaBackend>(ordinal, std::move(weights), constraints);
+}
+
+}  // namespace gnomon::cuda

@@ -1,0 +1,13 @@
+// Launches of kernels/guard.cuh.
+#pragma once
+
+#include "core/dtype.hpp"
+#include "cuda/kernel.hpp"
+#include "cuda/kernels/params.cuh"
+
+namespace gnomon::cuda {
+
+Launch<kernels::CommitRows> commit_rows(KernelLibrary& library, DType dtype, std::int64_t rows, std::int64_t width,
+                                        int vec);
+
+}  // namespace gnomon::cuda

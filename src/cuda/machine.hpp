@@ -1,0 +1,31 @@
+// What all plans of an engine on one device share.
+#pragma once
+
+#include <memory>
+
+#include "cuda/arena.hpp"
+#include "cuda/device.hpp"
+#include "cuda/device_weights.hpp"
+#include "cuda/kernel.hpp"
+#include "cuda/product.hpp"
+
+namespace gnomon::cuda {
+
+// The device must be current when it is made, used and destroyed; Device::Current does that.
+struct Machine {
+  Machine(std::shared_ptr<const Device> on, std::shared_ptr<const Weights> its_weights)
+      : shared_device(std::move(on)),
+        device(*shared_device),
+        kernels(device, std::make_shared<Compiler>()),
+        weights(std::move(its_weights)) {}
+
+  const std::shared_ptr<const Device> shared_device;
+  const Device& device;
+  KernelLibrary kernels;
+  BlasHandle blas;
+  DeviceWeights weights;
+  Arena arena;
+  Stream ours;  // for uploads, checks and captures
+};
+
+}  // namespace gnomon::cuda

@@ -1,0 +1,51 @@
+#include "cuda/pass.hpp"
+
+#include <algorithm>
+
+#include "cuda/rows.hpp"
+
+namespace gnomon::cuda {
+namespace {
+
+constexpr std::size_t kMostWritten = 4;  // graphs hold device memory; a model's calls have one layout, rarely two
+
+}  // namespace
+
+BorderLayout BorderLayout::of(const Call& call) {
+  BorderLayout layout;
+  layout.input = call.input.strides;
+  layout.output = call.output.strides;
+  if (call.mask) layout.mask = call.mask->strides;
+  layout.input_vec = row_access(call.input).vec;
+  layout.output_vec = row_access(call.output).vec;
+  return layout;
+}
+
+StepList& WrittenPass::steps_for(std::byte* scratch, const Call& part, const BorderLayout& layout) {
+  std::erase_if(written_, [&](const Written& w) { return w.scratch != scratch; });  // the arena moved
+  const auto found = std::ranges::find(written_, layout, &Written::layout);
+  if (found != written_.end()) {
+    std::rotate(found, found + 1, written_.end());
+  } else {
+    if (written_.size() >= kMostWritten) written_.erase(written_.begin());
+    auto steps = std::make_unique<StepList>();
+    pass_->write_steps(*steps, scratch, part, layout);
+    written_.push_back({scratch, layout, std::move(steps)});
+  }
+  return *written_.back().steps;
+}
+
+void WrittenPass::run(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout, void* flags,
+                      std::optional<CUstream> graph) {
+  StepList& steps = steps_for(scratch, part, layout);
+  const Border border{part.input.data, part.mask ? part.mask->data : nullptr, part.output.data, flags};
+  if (!graph) return steps.run(stream, border);
+  if (!steps.captured()) {
+    steps.run(stream, border);  // libraries set themselves up on a first call, which a capture would refuse
+    steps.capture(*graph);
+    return;
+  }
+  steps.replay(stream, border);
+}
+
+}  // namespace gnomon::cuda

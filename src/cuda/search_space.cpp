@@ -1,0 +1,258 @@
+#include "cuda/search_space.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "core/memory.hpp"
+#include "cuda/norm.hpp"
+#include "cuda/plain_pass.hpp"
+#include "cuda/stack_pass.hpp"
+
+namespace gnomon::cuda {
+namespace {
+
+bool approximates_activation(const StackConfig& config, const Choices& c) {
+  return c.path == Path::stack && c.gemm_gelu && config.activation == Activation::gelu_erf;
+}
+
+bool commits(const Problem& problem, const Choices& c) { return problem.inplace && c.precision != Precision::fp32; }
+
+std::int64_t slice_of(const Problem& problem, const Choices& c) {
+  return c.slices == 0 ? problem.batch : std::min(c.slices, problem.batch);
+}
+
+AttentionSpec spec_of(const Problem& problem, const Choices& c) {
+  return attention_spec(problem.config, c, slice_of(problem, c), problem.seq, problem.mask);
+}
+
+bool attention_runs(const Problem& problem, const Choices& c, const DeviceProperties& device) {
+  return !refuses_attention(spec_of(problem, c), device);
+}
+
+// Our attention where it has a form for the type, the formula where not.
+void choose_attention(const Problem& problem, Choices& c, const DeviceProperties& device) {
+  c.causal_skip = problem.config.causal;
+  c.fused_attention = true;
+  if (attention_runs(problem, c, device)) return;
+  c.fused_attention = c.causal_skip = c.mask_elision = c.fused_qkv = false;
+}
+
+// Halves slices until the pass fits.
+void fit(const Problem& problem, Choices& c, std::int64_t limit) {
+  while (static_cast<std::int64_t>(scratch_bytes(problem, c)) > limit && slice_of(problem, c) > 1)
+    c.slices = (slice_of(problem, c) + 1) / 2;
+}
+
+std::optional<std::string> contradiction(const Problem& problem, const Choices& c) {
+  if (c.path == Path::plain) {
+    if (to_candidate(c) == to_candidate(plain_choices())) return {};
+    return "the plain path has every switch off, slices=all and precision=fp32";
+  }
+  if (!c.fused_attention) {
+    if (is_narrow(c.precision)) return "fused_attention=off is the formula in fp32: it takes precision=fp32 or tf32";
+    if (c.fused_qkv) return "fused_attention=off reads Q, K and V from tensors of their own: fused_qkv must be off";
+    if (c.causal_skip) return "causal_skip skips tiles of fused_attention, which is off";
+    if (c.mask_elision) return "mask_elision drops keys from fused_attention, which is off";
+    if (c.tile != "first") return "tile is of fused_attention, which is off";
+    return {};
+  }
+  if (!c.causal_skip && problem.config.causal)
+    return "causal_skip=off: the fused attention has no form that computes masked tiles; it needs fused_attention=off";
+  if (c.causal_skip && !problem.config.causal) return "causal_skip: the stack is bidirectional";
+  if (!c.mask_elision)
+    return "mask_elision=off: the fused attention has no form that ignores what the mask tells; it needs "
+           "fused_attention=off";
+  if (c.slices >= problem.batch) return fmt::format("slices={} of {} sequences is slices=all", c.slices, problem.batch);
+  return {};
+}
+
+std::vector<std::vector<Choice>> one_each(const char* name, const std::vector<std::string>& values) {
+  std::vector<std::vector<Choice>> alternatives;
+  for (const std::string& value : values) alternatives.push_back({{name, value}});
+  return alternatives;
+}
+
+// What a slice's activations (x, Q|K|V, the FFN's) take, to be near the second-level cache's size.
+std::vector<std::string> slice_sizes(const Problem& problem, const DeviceProperties& device) {
+  std::vector<std::string> sizes = {"all"};
+  const std::int64_t row = 16 * problem.config.d_model, sequence = problem.seq * row;
+  for (std::int64_t n =
+           std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, 4 * device.l2_bytes / sequence)));
+       n >= 1 && n * sequence * 8 >= device.l2_bytes; n /= 2) {
+    if (n < problem.batch) sizes.push_back(std::to_string(n));
+  }
+  return sizes;
+}
+
+double product_peak(const Choices& c, const DeviceProperties& p) {
+  // Multiply-adds of one multiprocessor in a clock: tensor cores in 16 bits and tf32, FMA units in fp32.
+  double rate = 128;
+  if (c.precision != Precision::fp32) {
+    rate = p.major == 8 && p.minor > 0 ? 512 : p.major == 8 ? 1024 : p.major == 12 ? 512 : p.major == 9 ? 2048 : 4096;
+    if (c.precision == Precision::tf32) rate /= 2;
+  }
+  return 2 * rate * p.multiprocessors * p.clock_hz;
+}
+
+}  // namespace
+
+std::size_t scratch_bytes(const Problem& problem, const Choices& c) {
+  if (c.path == Path::plain) return PlainPass::scratch_bytes(problem.config, problem.batch, problem.seq, problem.seq);
+  return stack_scratch_bytes(problem.config, c, slice_of(problem, c), problem.seq, problem.dtype, problem.mask,
+                             commits(problem, c));
+}
+
+Choices estimate_choices(const Problem& problem, const Constraints& constraints, const DeviceProperties& device) {
+  Choices c;
+  c.precision = constraints.fp32_only ? Precision::fp32 : Precision::fp16;
+  choose_attention(problem, c, device);
+  if (!c.fused_attention) c.precision = Precision::fp32;
+  c.gemm_gelu = !(constraints.exact_activation && approximates_activation(problem.config, c));
+  c.fused_norm = !refuses_norm(problem.config.d_model);
+  fit(problem, c, constraints.memory_limit.value_or(device.total_bytes / 2));
+  c.graph = slice_of(problem, c) * problem.seq < 65536;  // a pass of few rows is launch-bound
+  return c;
+}
+
+Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& forced) {
+  const auto is_forced = [&](std::string_view name, std::string_view value) {
+    return std::ranges::find(forced, Choice{std::string(name), std::string(value)}) != forced.end();
+  };
+  std::vector<Choice> changes;
+  if (is_forced("path", "plain")) {
+    changes = to_candidate(plain_choices()).choices();
+  } else if (is_forced("fused_attention", "off")) {
+    changes = {{"causal_skip", "off"}, {"mask_elision", "off"}, {"fused_qkv", "off"}, {"precision", "fp32"}};
+  }
+  return to_candidate(choices).with(changes).with(forced);
+}
+
+// Products at half of the FMA units' peak, twelve passes over the scores and forty over the activation at half of the
+// memory's, and five microseconds for each of some forty launches in a layer.
+double plain_seconds(const Problem& problem, const DeviceProperties& device) {
+  const StackConfig& c = problem.config;
+  Problem full = problem;
+  full.config.causal = false;  // the plain path computes the masked half too
+  const double layers = static_cast<double>(c.layers);
+  const double scores = static_cast<double>(problem.batch * c.n_heads) * static_cast<double>(problem.seq) *
+                        static_cast<double>(problem.seq);
+  const double bytes = layers * sizeof(float) * (12 * scores + 40 * static_cast<double>(problem.elements()));
+  return flops(full) / (0.5 * product_peak(plain_choices(), device)) + bytes / (0.5 * device.memory_bytes_per_second) +
+         layers * 40 * 5e-6;
+}
+
+std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, const DeviceProperties& device) {
+  std::vector<Group> groups;
+  const auto add = [&](const char* name, std::vector<std::vector<Choice>> alternatives,
+                       std::vector<std::string> reopened_by = {}) {
+    groups.push_back({name, std::move(alternatives), std::move(reopened_by)});
+  };
+  // A precision brings the attention that it can have. Nothing may change on the plain path: leaving it, all changes.
+  std::vector<std::vector<Choice>> precisions;
+  for (const Precision precision : {Precision::fp16, Precision::bf16, Precision::tf32, Precision::fp32}) {
+    Choices c = incumbent.path == Path::plain ? estimate_choices(problem, {}, device) : incumbent;
+    c.precision = precision;
+    c.tile = "first";
+    choose_attention(problem, c, device);
+    precisions.push_back(to_candidate(c).choices());
+  }
+  add("precision", std::move(precisions));
+  if (incumbent.path == Path::plain) return groups;
+  add("path", {{{"graph", "on"}}, {{"graph", "off"}}}, {"slices"});
+  std::vector<std::vector<Choice>> operators = one_each("gemm_gelu", {"off", "on"});
+  if (incumbent.fused_attention) {
+    operators.push_back({{"fused_qkv", "off"}});
+    if (!is_narrow(incumbent.precision))
+      operators.push_back({{"fused_attention", "off"},
+                           {"tile", "first"},
+                           {"causal_skip", "off"},
+                           {"mask_elision", "off"},
+                           {"fused_qkv", "off"}});
+  }
+  operators.push_back({{"fused_norm", "off"}});
+  add("operators", std::move(operators));
+  if (incumbent.fused_attention) {
+    std::vector<std::string> tiles;
+    for (const AttentionTile& tile : attention_tiles(spec_of(problem, incumbent), device))
+      tiles.push_back(tile.to_string());
+    add("tile", one_each("tile", tiles), {"precision"});
+  }
+  std::vector<std::string> algorithms;
+  for (int i = 0; i < kMostAlgorithms; ++i) algorithms.push_back(std::to_string(i));
+  for (const char* name : {"algo_fc1", "algo_fc2", "algo_qkv", "algo_out"})
+    add(name, one_each(name, algorithms), {"precision", "slices"});
+  if (const auto sizes = slice_sizes(problem, device); sizes.size() > 1) add("slices", one_each("slices", sizes));
+  return groups;
+}
+
+std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints, const Candidate& candidate,
+                               const DeviceProperties& device) {
+  Choices c;
+  try {
+    c = parse_choices(candidate);
+  } catch (const Error& error) {
+    return Refusal{error.what()};
+  }
+  if (const auto reason = contradiction(problem, c)) return Refusal{*reason};
+  if (constraints.fp32_only && c.precision != Precision::fp32) return Refusal{"fp32_only is demanded"};
+  if (constraints.exact_activation && approximates_activation(problem.config, c))
+    return Refusal{"exact_activation is demanded: cuBLASLt's epilogue has the tanh form of GELU only"};
+  if (const auto reason = refuses_norm(problem.config.d_model)) return Refusal{*reason};
+  if (c.path == Path::stack && c.fused_attention) {
+    const AttentionSpec spec = spec_of(problem, c);
+    if (const auto reason = refuses_attention(spec, device)) return Refusal{*reason};
+    const auto tile = tile_of(c, spec, device);
+    if (!tile) return Refusal{fmt::format("tile: '{}' is none of our attention's", c.tile)};
+    if (const auto reason = refuses_tile(spec, *tile, device)) return Refusal{*reason};
+  }
+  const auto scratch = static_cast<std::int64_t>(scratch_bytes(problem, c));
+  const auto refuse_memory = [&](std::int64_t limit, const char* what) {
+    return Refusal{fmt::format("needs {} of scratch, {} {}", format_bytes(static_cast<double>(scratch)), what,
+                               format_bytes(static_cast<double>(limit)))};
+  };
+  if (constraints.memory_limit && scratch > *constraints.memory_limit)
+    return refuse_memory(*constraints.memory_limit, "memory_limit is");
+  if (scratch > device.total_bytes) return refuse_memory(device.total_bytes, "the device has");
+  return {};
+}
+
+std::optional<Refusal> unlike_whole(const Problem& part, const Problem& whole, const Choices& c) {
+  if (c.path == Path::plain || part.batch == whole.batch || slice_of(whole, c) <= part.batch) return {};
+  return Refusal{
+      fmt::format("its slices take {} sequences at once: {} sequences, all there is time for, do not show them",
+                  slice_of(whole, c), part.batch)};
+}
+
+std::vector<std::string> approximations(const StackConfig& config, const Choices& c) {
+  std::vector<std::string> labels;
+  if (c.precision == Precision::tf32) labels.push_back("all products in tf32");
+  if (c.precision == Precision::fp16) labels.push_back("all products and attention in fp16");
+  if (c.precision == Precision::bf16) labels.push_back("all products and attention in bf16");
+  if (approximates_activation(config, c)) labels.push_back("GELU in its tanh form in place of erf");
+  return labels;
+}
+
+int complexity(const Choices& c) {
+  int parts = c.path == Path::stack;
+  for (const bool on :
+       {c.fused_attention, c.causal_skip, c.mask_elision, c.fused_qkv, c.fused_norm, c.gemm_gelu, c.graph})
+    parts += on;
+  for (const int algorithm : {c.algo_qkv, c.algo_out, c.algo_fc1, c.algo_fc2}) parts += algorithm != 0;
+  parts += (c.slices != 0) + (c.tile != "first");
+  return parts + 100 * static_cast<int>(c.precision);
+}
+
+std::string bound(const Problem& problem, const Choices& c, double seconds, const DeviceProperties& device) {
+  const double rate = flops(problem) / seconds, peak = product_peak(c, device);
+  const double bytes = 2.0 * static_cast<double>(problem.elements()) * static_cast<double>(size_of(problem.dtype));
+  const std::string figures = fmt::format(
+      "{:.1f} of {:.0f} TFLOP/s by the device's stated clock ({:.0f} %); input and output move at {:.0f} GB/s",
+      rate * 1e-12, peak * 1e-12, 100 * rate / peak, bytes / seconds * 1e-9);
+  if (seconds < 100e-6) return "latency (launches, short kernels): " + figures;
+  if (rate >= 0.5 * peak) return "arithmetic: " + figures;
+  return "memory and elementwise work between the products: " + figures;
+}
+
+}  // namespace gnomon::cuda

@@ -1,0 +1,25 @@
+// Which candidates there are for a problem on a device, in what order they are tried, and which cannot run.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/problem.hpp"
+#include "cuda/choices.hpp"
+#include "cuda/device.hpp"
+
+namespace gnomon::cuda {
+
+Choices estimate_choices(const Problem& problem, const Constraints& constraints, const DeviceProperties& device);
+Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& forced);
+double plain_seconds(const Problem& problem, const DeviceProperties& device);
+std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, const DeviceProperties& device);
+std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints, const Candidate& candidate,
+                               const DeviceProperties& device);
+std::optional<Refusal> unlike_whole(const Problem& part, const Problem& whole, const Choices& choices);
+std::vector<std::string> approximations(const StackConfig& config, const Choices& choices);
+int complexity(const Choices& choices);
+std::size_t scratch_bytes(const Problem& problem, const Choices& choices);
+std::string bound(const Problem& problem, const Choices& choices, double seconds, const DeviceProperties& device);
+
+}  // namespace gnomon::cuda

@@ -1,0 +1,340 @@
+#include "cuda/stack_pass.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "cuda/activation.hpp"
+#include "cuda/border_steps.hpp"
+#include "cuda/guard.hpp"
+#include "cuda/mask.hpp"
+
+namespace gnomon::cuda {
+namespace {
+
+Epilogue epilogue_for(Activation activation) {
+  return activation == Activation::relu ? Epilogue::relu : Epilogue::gelu_tanh;
+}
+
+}  // namespace
+
+AttentionSpec attention_spec(const StackConfig& config, const Choices& choices, std::int64_t sequences,
+                             std::int64_t seq, bool masked) {
+  AttentionSpec spec;
+  spec.dtype = operand_type(choices.precision);
+  spec.batch = sequences;
+  spec.seq = seq;
+  spec.heads = config.n_heads;
+  spec.head_dim = config.head_dim();
+  spec.causal = config.causal;
+  spec.masked = masked;
+  const std::int64_t row = config.d_model * static_cast<std::int64_t>(size_of(spec.dtype));
+  spec.alignment = static_cast<int>(std::min<std::int64_t>(16, row & -row));
+  return spec;
+}
+
+std::optional<AttentionTile> tile_of(const Choices& choices, const AttentionSpec& spec,
+                                     const DeviceProperties& device) {
+  if (choices.tile != "first") return AttentionTile::parse(choices.tile);
+  const auto tiles = attention_tiles(spec, device);
+  return tiles.empty() ? std::nullopt : std::optional(tiles.front());
+}
+
+StackPass::StackPass(Machine& machine, const Choices& choices, std::int64_t sequences, std::int64_t seq, DType border,
+                     bool masked, const PassGuard& guard)
+    : machine_(machine),
+      config_(machine.weights.config()),
+      choices_(choices),
+      sequences_(sequences),
+      seq_(seq),
+      rows_(sequences * seq),
+      border_(border),
+      type_(operand_type(choices.precision)),
+      branch_type_(choices.fused_norm ? type_ : DType::f32),
+      masked_(masked),
+      guard_(guard),
+      wide_(machine.weights.copy(DType::f32, machine.kernels, machine.ours)),
+      weights_(machine.weights.copy(type_, machine.kernels, machine.ours)) {
+  if (masked && choices.fused_attention) {
+    mask_state_ = DeviceBuffer(256);
+    check(driver().cuMemsetD8Async(mask_state_.address(), 0, mask_state_.bytes(), machine.ours), "cuMemsetD8Async");
+    machine.ours.synchronize();
+  }
+  if (choices.fused_attention) {
+    tile_ = tile_of(choices, attention_spec(config_, choices, sequences, seq, masked), machine.device.properties());
+    if (!tile_) throw_environment("tile: '{}' is none of our attention's", choices.tile);
+  } else {
+    plain_attention_.emplace(machine, config_, sequences, seq, seq, masked, choices.precision == Precision::tf32);
+  }
+  bind_layers();
+  std::size_t workspace = plain_attention_ ? plain_attention_->workspace_bytes() : 0;
+  for (const Layer& layer : layers_) {
+    for (const Product& one : layer.qkv) workspace = std::max(workspace, one.workspace_bytes());
+    for (const auto* one : {&layer.out, &layer.fc1, &layer.fc2})
+      workspace = std::max(workspace, (*one)->workspace_bytes());
+  }
+  place(workspace);
+}
+
+const void* StackPass::bias_of(DType type, std::int64_t at) const {
+  return type == DType::f32 ? wide_->at(at) : weights_->at(at);
+}
+
+Product StackPass::product(std::int64_t in, std::int64_t out, std::int64_t ldy, DType result, std::int64_t bias,
+                           Epilogue epilogue, int algorithm) const {
+  return Product(machine_.blas,
+                 {.rows = rows_,
+                  .in = in,
+                  .out = out,
+                  .ldx = in,
+                  .ldw = in,
+                  .ldy = ldy,
+                  .type = type_,
+                  .result = result,
+                  .tf32 = choices_.precision == Precision::tf32,
+                  .epilogue = epilogue,
+                  .bias = bias_of(result, bias)},
+                 algorithm);
+}
+
+// A fused norm adds the bias in fp32; a fused activation takes it in the product's epilogue.
+void StackPass::bind_layers() {
+  const std::int64_t d = config_.d_model, f = config_.d_ff;
+  for (const LayerAt& at : machine_.weights.layout().layers) {
+    Layer& layer = layers_.emplace_back();
+    const std::int64_t parts = choices_.fused_qkv ? 1 : 3, ldy = choices_.fused_attention ? 3 * d : d;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const std::int64_t bias = at.qkv.bias < 0 ? -1 : at.qkv.bias + part * d;
+      layer.qkv.push_back(product(d, 3 * d / parts, ldy, type_, bias, Epilogue::none, choices_.algo_qkv));
+    }
+    const std::int64_t norm_adds = choices_.fused_norm;
+    layer.out.emplace(product(d, d, d, branch_type_, norm_adds ? -1 : at.out.bias, Epilogue::none, choices_.algo_out));
+    layer.fc1.emplace(product(d, f, f, type_, choices_.gemm_gelu ? at.fc1.bias : -1,
+                              choices_.gemm_gelu ? epilogue_for(config_.activation) : Epilogue::none,
+                              choices_.algo_fc1));
+    layer.fc2.emplace(product(f, d, d, branch_type_, norm_adds ? -1 : at.fc2.bias, Epilogue::none, choices_.algo_fc2));
+  }
+}
+
+void StackPass::place(std::size_t workspace) {
+  const std::int64_t d = config_.d_model, f = config_.d_ff;
+  const std::size_t t = size_of(type_);
+  x_ = places_.take(rows_ * d, sizeof(float));
+  // Where the products take the residual stream as it is, it needs no second copy.
+  const bool own_copy = type_ != DType::f32 || config_.norm == NormPlacement::pre;
+  n_ = own_copy ? places_.take(rows_ * d, t) : x_;
+  if (!choices_.fused_norm) sum_ = places_.take(rows_ * d, sizeof(float));
+  if (guard_.commit) result_ = places_.take(rows_ * d, size_of(border_));
+  if (masked_ && choices_.fused_attention) mask_ = places_.take(ClassifiedMask::bytes(sequences_, seq_), 1);
+  workspace_ = places_.take(static_cast<std::int64_t>(workspace), 1);
+  // Attention's tensors and the FFN's share their memory: when one is at work, nothing of the other is wanted.
+  const std::size_t common = places_.end();
+  if (choices_.fused_attention) {
+    q_[0] = places_.take(rows_ * 3 * d, t);
+    q_[1] = q_[0] + static_cast<std::size_t>(d) * t;
+    q_[2] = q_[1] + static_cast<std::size_t>(d) * t;
+  } else {
+    for (std::size_t& at : q_) at = places_.take(rows_ * d, t);
+    plain_attention_->place(places_);
+  }
+  attended_ = places_.take(rows_ * d, t);
+  branch_ = choices_.fused_norm ? q_[0] : places_.take(rows_ * d, sizeof(float));  // Q, K and V are done with by then
+  const std::size_t with_attention = places_.end();
+  places_.back_to(common);
+  hidden_ = places_.take(rows_ * f, t);
+  branch2_ = places_.take(rows_ * d, size_of(branch_type_));
+  places_.at_least(with_attention);
+}
+
+// Writes the steps of one pass.
+class StackPass::Writer {
+ public:
+  Writer(StackPass& pass, StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout)
+      : pass_(pass),
+        machine_(pass.machine_),
+        c_(pass.config_),
+        choices_(pass.choices_),
+        steps_(steps),
+        scratch_(scratch),
+        part_(part),
+        layout_(layout) {}
+
+  void write() {
+    const bool pre = c_.norm == NormPlacement::pre, narrow = pass_.type_ != DType::f32;
+    const auto narrow_type = narrow && !pre ? std::optional(pass_.type_) : std::nullopt;
+    add_load(steps_, machine_, part_, layout_, x(), narrow_type, narrow_type ? at(pass_.n_) : nullptr,
+             pass_.guard_.range);
+    const auto& layers = machine_.weights.layout().layers;
+    if (pass_.masked_ && choices_.fused_attention) classify();
+    if (pre) norm_alone(layers.front().norm1);
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      attention(i);
+      add_branch(at(pass_.branch_), layers[i].out.bias, pre ? &layers[i].norm2 : &layers[i].norm1, false);
+      ffn(i);
+      const bool last = i + 1 == layers.size();
+      const NormAt* next = !pre            ? &layers[i].norm2
+                           : !last         ? &layers[i + 1].norm1
+                           : c_.final_norm ? &final_norm()
+                                           : nullptr;
+      add_branch(at(pass_.branch2_), layers[i].fc2.bias, next, last && (pre || !c_.final_norm));
+    }
+    if (!pre && c_.final_norm) to_caller(norm_of(x(), std::nullopt, &final_norm(), true));
+    if (pass_.guard_.commit) commit();
+  }
+
+ private:
+  std::byte* at(std::size_t place) const { return scratch_ + place; }
+  float* x() const { return reinterpret_cast<float*>(at(pass_.x_)); }
+  const NormAt& final_norm() const { return machine_.weights.layout().final_norm; }
+  std::int64_t rows() const { return pass_.rows_; }
+
+  void classify() {
+    mask_ = ClassifiedMask::place(at(pass_.mask_), pass_.sequences_, pass_.seq_);
+    mask_->state = pass_.mask_state_.as<kernels::u32>();
+    auto launch = classify_mask(machine_.kernels, pass_.sequences_, pass_.seq_, *mask_);
+    launch.params.mask = mask_bytes(part_.mask);
+    steps_.add(launch);
+    steps_.follow(offsetof(kernels::ClassifyMask, mask) + offsetof(kernels::MaskBytes, data),
+                  [](const Border& border) { return border.mask; });
+  }
+
+  void multiply(const Product& product, const void* from, std::int64_t weight, void* to) {
+    steps_.add(ProductStep{&product, from, pass_.weights_->at(weight), to, at(pass_.workspace_)});
+  }
+
+  void attention(std::size_t index) {
+    const Layer& layer = pass_.layers_[index];
+    const LayerAt& weights = machine_.weights.layout().layers[index];
+    const std::int64_t d = c_.d_model;
+    for (std::size_t part = 0; part < layer.qkv.size(); ++part)
+      multiply(layer.qkv[part], at(pass_.n_), weights.qkv.weight + static_cast<std::int64_t>(part) * d * d,
+               at(pass_.q_[part]));
+    if (pass_.plain_attention_) {
+      const auto floats = [&](std::size_t place) { return reinterpret_cast<float*>(at(place)); };
+      pass_.plain_attention_->add_steps(steps_, scratch_, floats(pass_.q_[0]), floats(pass_.q_[1]), floats(pass_.q_[2]),
+                                        floats(pass_.attended_), mask_bytes(part_.mask), at(pass_.workspace_));
+    } else {
+      const AttentionSpec spec = attention_spec(c_, choices_, pass_.sequences_, pass_.seq_, pass_.masked_);
+      auto launch = gnomon::cuda::attention(machine_.kernels, spec, *pass_.tile_, mask_ ? &*mask_ : nullptr);
+      launch.params.q = at(pass_.q_[0]);
+      launch.params.k = at(pass_.q_[1]);
+      launch.params.v = at(pass_.q_[2]);
+      launch.params.out = at(pass_.attended_);
+      steps_.add(launch);
+    }
+    multiply(*layer.out, at(pass_.attended_), weights.out.weight, at(pass_.branch_));
+  }
+
+  void ffn(std::size_t index) {
+    const Layer& layer = pass_.layers_[index];
+    const LayerAt& weights = machine_.weights.layout().layers[index];
+    multiply(*layer.fc1, at(pass_.n_), weights.fc1.weight, at(pass_.hidden_));
+    if (!choices_.gemm_gelu) {
+      auto launch = activate(machine_.kernels, pass_.type_, c_.activation, rows(), c_.d_ff);
+      launch.params.from = launch.params.to = at(pass_.hidden_);
+      launch.params.bias = pass_.wide_->floats(weights.fc1.bias);
+      steps_.add(launch);
+    }
+    multiply(*layer.fc2, at(pass_.hidden_), weights.fc2.weight, at(pass_.branch2_));
+  }
+
+  // A launch that normalises residual (+ branch); with `out`, to the caller's type.
+  Launch<kernels::NormRows> norm_of(const float* residual, std::optional<DType> branch, const NormAt* weights,
+                                    bool out) {
+    const bool narrow = pass_.type_ != DType::f32 && !out;
+    const int vec = std::min(widest_vec(c_.d_model), out && !pass_.guard_.commit ? layout_.output_vec : 8);
+    NormTypes types{.branch = branch};
+    if (narrow) types.narrow = pass_.type_;
+    if (out) types.out = pass_.border_;
+    auto launch = norm_rows(machine_.kernels, types, rows(), c_.d_model, vec);
+    launch.params.residual = residual;
+    launch.params.eps = static_cast<float>(c_.eps);
+    if (weights) {
+      launch.params.weight = pass_.wide_->floats(weights->weight);
+      launch.params.shift = pass_.wide_->floats(weights->bias);
+    }
+    if (out) return launch;
+    const bool pre = c_.norm == NormPlacement::pre;
+    if (narrow) launch.params.narrow = at(pass_.n_);
+    if (!pre) launch.params.normalised = x();
+    if (pre && !narrow) launch.params.normalised = reinterpret_cast<float*>(at(pass_.n_));
+    return launch;
+  }
+
+  void norm_alone(const NormAt& weights) { steps_.add(norm_of(x(), std::nullopt, &weights, false)); }
+
+  void to_caller(Launch<kernels::NormRows> launch) {
+    if (!pass_.guard_.commit) return add_to_output(steps_, launch, part_, pass_.guard_.range != nullptr);
+    launch.params.to = at(pass_.result_);
+    steps_.add(launch);
+    steps_.follow(offsetof(kernels::NormRows, flags), [](const Border& border) -> const void* { return border.flags; });
+  }
+
+  // x += branch + bias, normalised as the placement asks; `last`: the answer.
+  void add_branch(const void* branch, std::int64_t bias, const NormAt* weights, bool last) {
+    const bool pre = c_.norm == NormPlacement::pre;
+    const float* residual = x();
+    std::optional<DType> branch_type;
+    if (choices_.fused_norm) {
+      branch_type = pass_.branch_type_;
+    } else {
+      float* const sum = reinterpret_cast<float*>(at(pass_.sum_));
+      float* const to = pre ? x() : sum;
+      steps_.add(PlainOps(machine_.kernels).add(x(), static_cast<const float*>(branch), to, rows() * c_.d_model));
+      residual = to;
+    }
+    auto launch = norm_of(residual, branch_type, weights, last);
+    if (choices_.fused_norm) {
+      launch.params.branch = branch;
+      launch.params.bias = pass_.wide_->floats(bias);
+      if (pre && !last) launch.params.sum = x();
+    }
+    if (last) return to_caller(launch);
+    steps_.add(launch);
+  }
+
+  void commit() {
+    auto launch = commit_rows(machine_.kernels, pass_.border_, rows(), c_.d_model, layout_.output_vec);
+    launch.params.from = at(pass_.result_);
+    launch.params.to_strides = row_access(part_.output).strides;
+    steps_.add(launch);
+    steps_.follow(offsetof(kernels::CommitRows, to), [](const Border& border) -> const void* { return border.output; });
+    steps_.follow(offsetof(kernels::CommitRows, flags),
+                  [](const Border& border) -> const void* { return border.flags; });
+  }
+
+  StackPass& pass_;
+  Machine& machine_;
+  const StackConfig& c_;
+  const Choices& choices_;
+  StepList& steps_;
+  std::byte* scratch_;
+  const Call& part_;
+  const BorderLayout& layout_;
+  std::optional<ClassifiedMask> mask_;
+};
+
+void StackPass::write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) {
+  Writer(*this, steps, scratch, part, layout).write();
+}
+
+std::size_t stack_scratch_bytes(const StackConfig& config, const Choices& choices, std::int64_t sequences,
+                                std::int64_t seq, DType border, bool masked, bool commit) {
+  const double rows = static_cast<double>(sequences) * static_cast<double>(seq);
+  const double d = static_cast<double>(config.d_model), f = static_cast<double>(config.d_ff);
+  const double t = static_cast<double>(size_of(operand_type(choices.precision)));
+  const bool own_copy = is_narrow(choices.precision) || config.norm == NormPlacement::pre;
+  const double branch = choices.fused_norm ? t : 4;
+  double common = rows * d * (4 + (own_copy ? t : 0) + (choices.fused_norm ? 0 : 4));
+  if (commit) common += rows * d * static_cast<double>(size_of(border));
+  if (masked && choices.fused_attention) common += static_cast<double>(ClassifiedMask::bytes(sequences, seq));
+  double attention = rows * d * (4 * t + (choices.fused_norm ? 0 : 4));
+  if (!choices.fused_attention) {
+    const double scores =
+        static_cast<double>(sequences * config.n_heads) * static_cast<double>(seq) * static_cast<double>(seq);
+    attention += 16 * rows * d + 8 * scores;
+  }
+  const double ffn = rows * (f * t + d * branch);
+  return static_cast<std::size_t>(std::min(common + std::max(attention, ffn) + kMostWorkspace + 16384, 1e18));
+}
+
+}  // namespace gnomon::cuda

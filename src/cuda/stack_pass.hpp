@@ -1,0 +1,71 @@
+// The stack with its countermeasures: products of cuBLASLt in one precision, and between them our kernels; the residual
+// stream and all statistics in fp32.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "cuda/attention.hpp"
+#include "cuda/choices.hpp"
+#include "cuda/norm.hpp"
+#include "cuda/plain_attention.hpp"
+
+namespace gnomon::cuda {
+
+// Where a guarded pass looks and reports: it raises flags (Border::flags) for rows outside of *range and for outputs
+// that are not finite.
+struct PassGuard {
+  const float* range = nullptr;  // null: not guarded
+  bool commit = false;           // the output is the input: it is written only when no flag is raised
+};
+
+class StackPass final : public Pass {
+ public:
+  StackPass(Machine& machine, const Choices& choices, std::int64_t sequences, std::int64_t seq, DType border,
+            bool masked, const PassGuard& guard);
+
+  std::size_t scratch_bytes() const override { return places_.end(); }
+  void write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) override;
+
+ private:
+  struct Layer {
+    std::deque<Product> qkv;  // one, or three
+    std::optional<Product> out, fc1, fc2;
+  };
+  class Writer;
+
+  void bind_layers();
+  void place(std::size_t workspace);
+  Product product(std::int64_t in, std::int64_t out, std::int64_t ldy, DType result, std::int64_t bias,
+                  Epilogue epilogue, int algorithm) const;
+  const void* bias_of(DType type, std::int64_t at) const;
+
+  Machine& machine_;
+  const StackConfig& config_;
+  const Choices choices_;
+  const std::int64_t sequences_, seq_, rows_;
+  const DType border_, type_;  // of the caller's tensors; of the products' operands
+  const DType branch_type_;    // of what is added to the residual
+  const bool masked_;
+  const PassGuard guard_;
+  std::shared_ptr<const WeightsCopy> wide_, weights_;  // fp32; of the operands' type
+  std::deque<Layer> layers_;
+  std::optional<PlainAttention> plain_attention_;
+  std::optional<AttentionTile> tile_;
+  DeviceBuffer mask_state_;
+  Places places_;
+  std::size_t x_ = 0, n_ = 0, q_[3] = {}, attended_ = 0, branch_ = 0, hidden_ = 0, branch2_ = 0, sum_ = 0, mask_ = 0,
+              result_ = 0, workspace_ = 0;
+};
+
+// The attention that a pass would launch; `alignment` from the rows of Q|K|V.
+AttentionSpec attention_spec(const StackConfig& config, const Choices& choices, std::int64_t sequences,
+                             std::int64_t seq, bool masked);
+std::optional<AttentionTile> tile_of(const Choices& choices, const AttentionSpec& spec, const DeviceProperties& device);
+
+// By arithmetic, without a device: what a StackPass claims, its workspace taken at its most.
+std::size_t stack_scratch_bytes(const StackConfig& config, const Choices& choices, std::int64_t sequences,
+                                std::int64_t seq, DType border, bool masked, bool commit);
+
+}  // namespace gnomon::cuda

@@ -1,0 +1,103 @@
+// What a plan does on the device, as a list made once and run many times: launches of our kernels and products of
+// cuBLASLt. Only our kernels touch the caller's tensors, so that a captured list can be pointed at others.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <variant>
+#include <vector>
+
+#include "cuda/kernel.hpp"
+#include "cuda/product.hpp"
+
+namespace gnomon::cuda {
+
+// Any Launch<Params>, by its bytes.
+class KernelStep {
+ public:
+  template <typename Params>
+  explicit KernelStep(const Launch<Params>& launch)
+      : kernel_(launch.kernel), shape_(launch.shape), bytes_(sizeof(Params)) {
+    static_assert(sizeof(Params) <= kMostBytes && std::is_trivially_copyable_v<Params>);
+    std::memcpy(params_.data(), &launch.params, sizeof(Params));
+  }
+  void run(CUstream stream) const { kernel_->launch_bytes(stream, shape_, params_.data(), bytes_); }
+  // Puts an address into the params. `offset` is that of the pointer in its struct.
+  void put(std::size_t offset, const void* address) { std::memcpy(params_.data() + offset, &address, sizeof address); }
+  CUDA_KERNEL_NODE_PARAMS node_params(void** slot);
+
+ private:
+  static constexpr std::size_t kMostBytes = 320;
+  const Kernel* kernel_;
+  LaunchShape shape_;
+  std::size_t bytes_;
+  alignas(16) std::array<std::byte, kMostBytes> params_{};
+};
+
+struct ProductStep {
+  const Product* product;
+  const void *x, *w;
+  void *y, *workspace;
+  void run(CUstream stream) const { product->run(stream, x, w, y, workspace); }
+};
+
+struct FillStep {  // with zeros
+  void* at;
+  std::size_t bytes;
+  void run(CUstream stream) const {
+    check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(at), 0, bytes, stream), "cuMemsetD8Async");
+  }
+};
+
+// The addresses that a call brings along: its tensors' first elements, and where its flags go.
+struct Border {
+  const void* input = nullptr;
+  const void* mask = nullptr;
+  void* output = nullptr;
+  void* flags = nullptr;
+};
+// Where a step holds one of them.
+struct BorderPatch {
+  std::size_t step, offset;  // of the pointer in the step's params
+  const void* (*address)(const Border&);
+};
+
+class StepList {
+ public:
+  template <typename Params>
+  std::size_t add(const Launch<Params>& launch) {
+    steps_.emplace_back(std::in_place_type<KernelStep>, launch);
+    return steps_.size() - 1;
+  }
+  void add(const ProductStep& product) { steps_.emplace_back(product); }
+  void add(const FillStep& fill) { steps_.emplace_back(fill); }
+  // The last step's pointer at `offset` of its params follows the border.
+  void follow(std::size_t offset, const void* (*address)(const Border&)) {
+    patches_.push_back({steps_.size() - 1, offset, address});
+  }
+
+  void run(CUstream stream, const Border& border);
+  std::size_t size() const { return steps_.size(); }
+
+  // The same, captured: a replay costs one launch. Addresses that differ from the last replay's are put into the nodes.
+  void capture(CUstream ours);
+  bool captured() const { return exec_ != nullptr; }
+  void replay(CUstream stream, const Border& border);
+
+  StepList() = default;
+  ~StepList();
+  StepList(const StepList&) = delete;
+  StepList& operator=(const StepList&) = delete;
+
+ private:
+  using Step = std::variant<KernelStep, ProductStep, FillStep>;
+
+  std::vector<Step> steps_;
+  std::vector<BorderPatch> patches_;
+  std::vector<const void*> current_;  // per patch: what the step holds now
+  std::vector<CUgraphNode> nodes_;    // per patch
+  CUgraph graph_ = nullptr;
+  CUgraphExec exec_ = nullptr;
+};
+
+}  // namespace gnomon::cuda
