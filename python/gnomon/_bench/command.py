@@ -22,7 +22,7 @@ from .statistics import geometric_mean
 from .work import DTYPES, CannotRun, Setting
 
 DEFAULT_PEERS = {
-    "cpu": "gnomon,reference-all-cores,by-hand,sdpa,encoder,reference-autocast,compile-default,compile-max-autotune",
+    "cpu": "gnomon,reference-all-cores,by-hand,sdpa,encoder,compile-default,compile-max-autotune",
     "cuda": "gnomon,by-hand,sdpa,sdpa-half,encoder-half,compile-*-autocast,compile-*-half",
 }
 BUDGET = {"cpu": 480.0, "cuda": 1200.0}

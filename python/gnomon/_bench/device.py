@@ -40,7 +40,7 @@ def _gpu(device: torch.device) -> Dict[str, Any]:
         "driver": _driver(),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
-        "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
     }
 
 

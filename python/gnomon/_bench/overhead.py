@@ -50,8 +50,8 @@ def measure(shape: Shape, setting: Setting) -> Dict[str, Any]:
         state = state_of(module)
         if state is None or state.fallbacks or not state.engines:
             raise CannotRun(f"Gnomon does not answer: {next(iter(state.fallbacks)) if state else 'no state'}")
-        (engine,) = state.engines.values()
-        library, watch = engine._library, state._watch
+        (engine,) = state.engines
+        library, watch = engine._library, state._view.watch
 
         def call() -> Any:
             return module(x)
@@ -67,7 +67,7 @@ def measure(shape: Shape, setting: Setting) -> Dict[str, Any]:
                 python.append(_sample(call))
             finally:
                 library.forward = forward
-            weights.append(_sample(watch.changed))
+            weights.append(_sample(lambda: watch.changed(module)))
     return {
         "problem": shape.problem,
         "parameters": sum(1 for _ in module.parameters()),

@@ -19,6 +19,7 @@ from .work import GIB, MEMORY_SHARE, CannotRun, Setting, Work, available_memory
 
 MINIMUM_ROUNDS = 3
 INDISPENSABLE = ("reference", "gnomon")  # what the bench is about
+PREPARING_SHARE = 0.8  # of a shape's time
 PLANNING_SHARE = 0.3  # of a shape's time, where no budget is among the options
 # Between turns, so that the threads of the one before have stopped spinning (OpenMP's for some milliseconds, Gnomon's for 50 us).
 SETTLE = 0.05
@@ -84,9 +85,8 @@ class Session:
             result["not_run"] = str(reason)
             return result
         result["judged_rows"] = self.work.judged_rows
-        for position, peer in enumerate(self.peers):
-            left = seconds - (time.monotonic() - start)
-            self.prepare(peer, left / (len(self.peers) - position))
+        for peer in self.peers:  # in their order, as long as there is time: compiling is dear, and stands last
+            self.prepare(peer, PREPARING_SHARE * seconds - (time.monotonic() - start))
         self.measure(seconds - (time.monotonic() - start))
         self.judge_again()
         self.summarise()
@@ -106,7 +106,7 @@ class Session:
             return "time: those before it took the shape's share of the budget"
         expected = self.experience.expected(peer.name, self.shape, 2 + 2 * MINIMUM_ROUNDS)
         if expected is not None and expected > seconds:
-            return f"time: preparing and {MINIMUM_ROUNDS} rounds take about {expected:.0f} s, its share is {seconds:.0f} s"
+            return f"time: preparing and {MINIMUM_ROUNDS} rounds take about {expected:.0f} s, {seconds:.0f} s of the shape's share are left"
         return None
 
     def prepare(self, peer: Peer, seconds: float) -> None:

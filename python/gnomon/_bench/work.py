@@ -66,12 +66,12 @@ def lean_bytes(shape: Shape, size: int) -> int:
 class Work:
     def __init__(self, shape: Shape, setting: Setting):
         self.shape, self.setting = shape, setting
-        generator = torch.Generator().manual_seed(setting.seed)
+        generator = torch.Generator(setting.device).manual_seed(setting.seed)
         torch.manual_seed(setting.seed)
         module = reference.Reference(shape.config).eval()
         self.module = module.to(device=setting.device, dtype=setting.dtype)
         size = (shape.batch, shape.seq, shape.config.d_model)
-        self.x = torch.randn(size, generator=generator).to(device=setting.device, dtype=setting.dtype)
+        self.x = torch.randn(size, generator=generator, device=setting.device).to(setting.dtype)
         self.mask: Optional[torch.Tensor] = None
         if setting.mask == "all":
             self.mask = torch.ones(size[:2], dtype=torch.bool, device=setting.device)

@@ -28,7 +28,7 @@ def suite(tmp_path, library):
 def run(tmp_path, suite, *arguments):
     """The exit status and the results of a short run on the first shape, unless told otherwise."""
     out = tmp_path / "out.json"
-    short = ["--shapes", "1", "--rounds", "3", "--slot", "0.01", "--budget", "20", "--device", "cpu", "--peers", "gnomon,by-hand,encoder"]
+    short = ["--shapes", "1", "--rounds", "3", "--slot", "0.01", "--budget", "200", "--device", "cpu", "--peers", "gnomon,by-hand,encoder"]
     files = ["--suite", str(suite), "--plan-dir", str(tmp_path / "plans"), "--json", str(out), "--html", str(tmp_path / "out.html")]
     status = command.main([*short, *files, "--option", "budget=1", *arguments])
     return status, json.loads(out.read_text())

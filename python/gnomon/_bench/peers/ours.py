@@ -9,7 +9,7 @@ import torch
 import gnomon
 
 from ..shared import Shape
-from ..work import CannotRun, Setting, Work, lean_bytes
+from ..work import CannotRun, Setting, Work
 from .peer import Peer, Ready
 
 KEPT = ("problem", "winner", "effort", "seconds", "plain_seconds", "worst", "bound", "notes")  # of the plan's record
@@ -46,7 +46,8 @@ def build(work: Work) -> Ready:
 
 
 def _bytes(shape: Shape, setting: Setting) -> int:
-    return lean_bytes(shape, 4)
+    """Input, output and some scratch: it goes through the batch in slices where there is little, and says itself what is too little."""
+    return 3 * shape.activation_bytes
 
 
 PEERS = [Peer("gnomon", "Gnomon", build, bytes=_bytes)]
