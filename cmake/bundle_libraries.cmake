@@ -8,10 +8,10 @@ if(NOT PATCHELF)
 endif()
 set(package ${CMAKE_INSTALL_PREFIX}/gnomon)
 set(folder ${package}/lib)
-set(library ${folder}/libgnomon.so)
 set(program ${package}/bin/gnomon)
+file(GLOB libraries ${folder}/libgnomon*.so)
 
-file(GET_RUNTIME_DEPENDENCIES LIBRARIES ${library} EXECUTABLES ${program} RESOLVED_DEPENDENCIES_VAR needed
+file(GET_RUNTIME_DEPENDENCIES LIBRARIES ${libraries} EXECUTABLES ${program} RESOLVED_DEPENDENCIES_VAR needed
      PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s)\\.so")
 set(renames)
 set(copies)
@@ -40,10 +40,10 @@ foreach(path IN LISTS needed)
     message(WARNING "no licence text found for ${real}: add it before you pass the wheel on")
   endif()
 endforeach()
-foreach(name IN LISTS copies)
-  execute_process(COMMAND ${PATCHELF} ${renames} --set-rpath $ORIGIN ${folder}/${name} COMMAND_ERROR_IS_FATAL ANY)
+list(TRANSFORM copies PREPEND ${folder}/)
+foreach(path IN LISTS libraries copies)
+  execute_process(COMMAND ${PATCHELF} ${renames} --set-rpath $ORIGIN ${path} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
-execute_process(COMMAND ${PATCHELF} ${renames} --set-rpath $ORIGIN ${library} COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${PATCHELF} ${renames} --set-rpath $ORIGIN/../lib ${program} COMMAND_ERROR_IS_FATAL ANY)
 
 # The commit, for the bench's results: an installed package has no git to ask.
