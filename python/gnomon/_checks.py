@@ -23,9 +23,9 @@ def check_tensor(x: torch.Tensor, graded: bool) -> None:
         raise NotRecognised(GRADIENTS)
 
 
-def check_request(request: Request, device: torch.device, graded: bool, padded_rows: str) -> None:
+def check_request(request: Request, device: torch.device, padded_rows: str) -> None:
+    """Raises NotRecognised unless the library can take the request for an engine whose weights are on `device`."""
     x, mask = request.x, request.mask
-    check_tensor(x, graded)
     if x.dtype not in DTYPES:
         raise NotRecognised(f"the input is {str(x.dtype)[6:]}; the library takes float32, float16 and bfloat16")
     if x.device != device:

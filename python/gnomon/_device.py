@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Callable, Optional
 
 import torch
 
@@ -16,6 +16,7 @@ def engine_device(device: torch.device) -> str:
     raise NotRecognised(f"tensors are on {device}, and this version of Gnomon computes on the CPU alone")
 
 
-def current_stream(device: torch.device) -> Optional[int]:
-    """The stream that work for tensors there goes on, as the C interface takes it; None on the CPU."""
+def stream_lookup(device: str) -> Optional[Callable[[torch.device], int]]:
+    """What gives the caller's current stream, as the C interface takes it, for an engine of that device; None: there are no
+    streams there."""
     return None

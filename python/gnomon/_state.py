@@ -80,7 +80,7 @@ class State:
         graded = torch.is_grad_enabled()
         if graded and view.watch.wants_gradients():
             raise NotRecognised(GRADIENTS)
-        for argument in (*args, *kwargs.values()):
+        for argument in (*args, *kwargs.values()) if kwargs else args:
             if isinstance(argument, torch.Tensor):
                 check_tensor(argument, graded)
         try:
@@ -89,7 +89,9 @@ class State:
             raise NotRecognised(f"arguments that the adapter does not know: {error}") from None
         if request.causal is None:
             request.causal = stack.causal
-        check_request(request, view.device, graded, self._padded_rows)
+        if not args or request.x is not args[0]:
+            check_tensor(request.x, graded)
+        check_request(request, view.device, self._padded_rows)
         request.engine = view.engines.get(request.causal) or self._make_engine(view, request.causal)
         return request
 

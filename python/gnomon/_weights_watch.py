@@ -36,10 +36,6 @@ def hooks_of(module: nn.Module) -> List[Dict[Any, Any]]:
     return [vars(module)[name] for name in HOOKS if name in vars(module)]
 
 
-def _values(containers: Sequence[Dict[str, Any]]) -> List[Any]:
-    return list(chain.from_iterable(map(dict.values, containers)))
-
-
 class Watch:
     """`parts` are the modules whose own code does not run while the library answers for `root`."""
 
@@ -54,10 +50,13 @@ class Watch:
         self._copies = [dict(d) for d in self._dicts]
         self._own = _OwnAttributes(root)
         self._containers = [m._modules for m in modules if m._modules]
-        self._children = _values(self._containers)
+        self._children = [dict(c) for c in self._containers]
         self._holders = [h for m in modules for h in (m._parameters, m._buffers) if h]
-        self._held = _values(self._holders)
-        self._tensors = [t for t in self._held if t is not None]
+        self._held = [dict(h) for h in self._holders]
+        self._tensors = [t for held in self._held for t in held.values() if t is not None]
+        # Tensors are compared by identity first; another one of several elements is an error, and so a change. One of a
+        # single element could pass for equal.
+        self._single = [(h, n, t) for h in self._holders for n, t in h.items() if t is not None and t.numel() < 2]
         expect(
             not any(t.is_inference() for t in self._tensors),
             "parameters were made in inference mode, where PyTorch does not count changes: make the module outside of it",
@@ -84,16 +83,15 @@ class Watch:
             if not self._same_hook_holders():
                 return False
             self._handles = RemovableHandle.next_id
-        held = _values(self._holders)
         return (
             self._dicts == self._copies
             and self._own.as_before(vars(root))
             and any(self._hooks) == self._had_hooks
             and list(map(type, self._modules)) == self._types
             and list(map(_forward, self._classes)) == self._forwards
-            and _values(self._containers) == self._children
-            and len(held) == len(self._held)
-            and all(map(operator.is_, held, self._held))
+            and self._containers == self._children
+            and self._holders == self._held
+            and all(holder[name] is tensor for holder, name, tensor in self._single)
             and list(map(_version, self._tensors)) == self._versions
             and list(map(torch.Tensor.data_ptr, self._tensors)) == self._addresses
             and all(map(torch.Tensor.is_contiguous, self._matrices))

@@ -232,7 +232,11 @@ def test_an_attention_mask_changed_in_place_is_looked_at_again():
 
 
 def test_is_causal_alone_says_nothing():
+    """Unknown to PyTorch 1.13, and without a mask an error or ignored in later ones: the module's own affair."""
     module, x = fast(ENCODER), torch.randn(B, S, D)
-    with torch.no_grad(), pytest.raises((TypeError, RuntimeError)):  # unknown to 1.13, refused without a mask after it
-        module(x, is_causal=True)
-    assert "is_causal without a mask" in reasons(module)[-1]
+    with torch.no_grad():
+        try:
+            assert_in_contract(module(x, is_causal=True), encoder_copy(module)(x, is_causal=True))
+        except (TypeError, RuntimeError):
+            pass
+    assert "is_causal without a mask" in reasons(module)[-1] and entry(module)["answered"] == 0
