@@ -7,8 +7,7 @@ Where Gnomon is not certain to compute the same, the module's own forward runs: 
 `print(gnomon.explain(model))` lists it.
 """
 
-from ._adapters import register_adapter
-from ._adapters._protocol import Adapter, Request, Stack, expect_children, plain_class
+from ._adapters import Adapter, Request, Stack, expect_children, plain_class, register_adapter
 from ._dropin import Optimized, forward, optimize, refresh, restore
 from ._errors import CallerError, EnvironmentError_, GnomonError, InternalError, NotRecognised, expect
 from ._explain import Explanation, explain

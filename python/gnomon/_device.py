@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+from typing import Optional
 
 import torch
 
@@ -16,7 +16,6 @@ def engine_device(device: torch.device) -> str:
     raise NotRecognised(f"tensors are on {device}, and this version of Gnomon computes on the CPU alone")
 
 
-def stream_lookup(device: str) -> Optional[Callable[[torch.device], int]]:
-    """What gives the caller's current stream, as the C interface takes it, for an engine of that device; None: there are no
-    streams there."""
+def current_stream(device: torch.device) -> Optional[int]:
+    """The caller's current stream there, as the C interface takes it; None where there are none, as on the CPU."""
     return None

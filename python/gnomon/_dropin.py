@@ -168,8 +168,8 @@ def restore(module: M) -> M:
     if isinstance(module, Optimized) and not found:
         raise CallerError(f"restore: {type(module).__name__} is optimized by its class (gnomon.Optimized is a base of it)")
     for swapped in found:
-        swapped.__class__ = swapped._gnomon_plain  # type: ignore[assignment]
-        drop(swapped)  # type: ignore[arg-type]
+        swapped.__class__ = swapped._gnomon_plain
+        drop(swapped)
     return module
 
 

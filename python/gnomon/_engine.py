@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 
-from ._device import stream_lookup
+from ._device import current_stream
 from ._library import Library, Mask, NamedTensor, Tensor, library
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
@@ -72,7 +72,7 @@ class Engine:
         self._lock = threading.Lock()
         self._open = True
         self._inside: "set[_Call]" = set()
-        self._stream_of = stream_lookup(options.get("device", "cpu"))
+        self._has_streams = options.get("device", "cpu") != "cpu"
         settings = make_options(options)
         try:
             weights = _weights(self._library, config, self._tensors)
@@ -123,7 +123,7 @@ class Engine:
             with self._lock:
                 inside.add(call)
         try:
-            stream = None if self._stream_of is None else self._stream_of(x.device)
+            stream = current_stream(x.device) if self._has_streams else None
             status = self._library.forward(self._handle, source, valid, target, stream)
         finally:
             inside.discard(call)

@@ -37,10 +37,10 @@ if _transforms is _never:
     _transforms = _found(torch._C, "_functorch", "are_transforms_active")
 
 try:  # before 2.4 it took no argument, and the CPU had a function of its own
-    torch.is_autocast_enabled("cpu")  # type: ignore[call-arg]
+    torch.is_autocast_enabled("cpu")
 
     def _autocast() -> bool:
-        return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")  # type: ignore[call-arg]
+        return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 except TypeError:
     _cpu, _cuda = torch.is_autocast_cpu_enabled, torch.is_autocast_enabled

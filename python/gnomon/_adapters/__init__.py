@@ -12,6 +12,8 @@ from ._protocol import Adapter, Request, Stack, expect_children, plain_class
 from ._reference import ReferenceAdapter
 from ._torch_encoder import TransformerEncoderAdapter, TransformerEncoderLayerAdapter
 
+__all__ = ["Adapter", "Request", "Stack", "adapter_for", "expect_children", "known", "plain_class", "register_adapter"]
+
 _adapters: List[Adapter] = [
     ReferenceAdapter(),
     TransformerEncoderAdapter(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import torch
-from torch import nn
 
 from .._errors import expect
 from ._protocol import Adapter, Request, Stack, expect_children
@@ -24,10 +23,10 @@ _CODE = "transformers.models.bert.modeling_bert"
 class BertEncoderAdapter(Adapter):
     name = "transformers BertEncoder"
 
-    def matches(self, module: nn.Module) -> bool:
+    def matches(self, module: Any) -> bool:
         return is_class(module, _CODE, "BertEncoder")
 
-    def describe(self, module: nn.Module) -> Stack:
+    def describe(self, module: Any) -> Stack:
         expect_known_release()
         expect_children(module, "layer")
         layers = list(module.layer)
@@ -39,7 +38,7 @@ class BertEncoderAdapter(Adapter):
             self._add_layer(stack, n, layer)
         return stack
 
-    def _add_layer(self, stack: Stack, n: int, layer: nn.Module) -> None:
+    def _add_layer(self, stack: Stack, n: int, layer: Any) -> None:
         own = f"layers.{n}."
         expect_class(layer, _CODE, "BertLayer")
         expect_children(layer, "attention", "intermediate", "output")
@@ -69,9 +68,9 @@ class BertEncoderAdapter(Adapter):
         stack.linear(own + "fc2", out.dense)
         stack.norm(own + "norm2", out.LayerNorm)
 
-    def bind(  # type: ignore[override]
+    def bind(
         self,
-        module: nn.Module,
+        module: Any,
         stack: Stack,
         hidden_states: torch.Tensor,
         attention_mask: Optional[torch.Tensor] = None,

@@ -17,10 +17,10 @@ _CODE = "transformers.models.gpt2.modeling_gpt2"
 class GPT2ModelAdapter(Adapter):
     name = "transformers GPT2Model"
 
-    def matches(self, module: nn.Module) -> bool:
+    def matches(self, module: Any) -> bool:
         return is_class(module, _CODE, "GPT2Model")
 
-    def describe(self, module: nn.Module) -> Stack:
+    def describe(self, module: Any) -> Stack:
         expect_known_release()
         expect_children(module, "wte", "wpe", "drop", "h", "ln_f")
         expect(not getattr(module, "model_parallel", False), "it is spread over devices (parallelize)")
@@ -34,7 +34,7 @@ class GPT2ModelAdapter(Adapter):
         stack.norm("norm", module.ln_f)
         return stack
 
-    def _add_block(self, stack: Stack, n: int, block: nn.Module) -> None:
+    def _add_block(self, stack: Stack, n: int, block: Any) -> None:
         own = f"layers.{n}."
         expect_class(block, _CODE, "GPT2Block")
         expect_children(block, "ln_1", "attn", "ln_2", "mlp")
@@ -56,16 +56,16 @@ class GPT2ModelAdapter(Adapter):
         _add_conv1d(stack, own + "fc1", mlp.c_fc)
         _add_conv1d(stack, own + "fc2", mlp.c_proj)
 
-    def _add_joint_projection(self, stack: Stack, own: str, conv: nn.Module) -> None:
+    def _add_joint_projection(self, stack: Stack, own: str, conv: Any) -> None:
         _expect_conv1d(conv, own + "attn.c_attn")
         weights, biases = conv.weight.detach().t().chunk(3), conv.bias.detach().chunk(3)
         for part, weight, bias in zip(("q_proj", "k_proj", "v_proj"), weights, biases):
             stack.tensor(f"{own}attn.{part}.weight", weight)
             stack.tensor(f"{own}attn.{part}.bias", bias)
 
-    def bind(  # type: ignore[override]
+    def bind(
         self,
-        module: nn.Module,
+        module: Any,
         stack: Stack,
         input_ids: Optional[torch.Tensor] = None,
         past_key_values: Any = None,
@@ -95,7 +95,7 @@ class GPT2ModelAdapter(Adapter):
         expect(not wanted(output_attentions, "output_attentions"), "output_attentions is on")
         expect(not wanted(output_hidden_states, "output_hidden_states"), "output_hidden_states is on")
         expect((input_ids is None) != (inputs_embeds is None), "input_ids and inputs_embeds: exactly one is expected")
-        given = input_ids if inputs_embeds is None else inputs_embeds
+        given: Any = input_ids if inputs_embeds is None else inputs_embeds
         expect(given.dim() == (2 if inputs_embeds is None else 3), f"the input has {given.dim()} axes")
         batch, seq = given.shape[:2]
         mask = _valid_tokens(attention_mask, batch, seq)
@@ -122,14 +122,14 @@ def _valid_tokens(mask: Optional[torch.Tensor], batch: int, seq: int) -> Optiona
     return valid
 
 
-def _expect_conv1d(module: nn.Module, name: str) -> None:
+def _expect_conv1d(module: Any, name: str) -> None:
     expect(
         is_class(module, "transformers.pytorch_utils", "Conv1D"), f"{name} is a {type(module).__name__}, not a Conv1D"
     )
     expect(all(type(t) is nn.Parameter for t in (module.weight, module.bias)), f"{name} has no plain parameters")
 
 
-def _add_conv1d(stack: Stack, name: str, module: nn.Module) -> None:
+def _add_conv1d(stack: Stack, name: str, module: Any) -> None:
     """A Conv1D keeps its weight as [in, out]."""
     _expect_conv1d(module, name)
     stack.tensor(name + ".weight", module.weight.detach().t())

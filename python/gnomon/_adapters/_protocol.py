@@ -59,20 +59,20 @@ class Stack:
         )
         self.tensors[name] = tensor
 
-    def linear(self, name: str, module: nn.Module) -> None:
+    def linear(self, name: str, module: Any) -> None:
         """A plain nn.Linear."""
         expect(plain_class(module) is nn.Linear, f"{name} is a {type(module).__name__}, not an nn.Linear")
-        self.tensor(name + ".weight", module.weight)  # type: ignore[arg-type]
-        self.tensor(name + ".bias", module.bias)  # type: ignore[arg-type]
+        self.tensor(name + ".weight", module.weight)
+        self.tensor(name + ".bias", module.bias)
 
-    def norm(self, name: str, module: nn.Module) -> None:
+    def norm(self, name: str, module: Any) -> None:
         """A plain nn.LayerNorm over the last axis, with weights; all of a stack share one eps."""
         expect(plain_class(module) is nn.LayerNorm, f"{name} is a {type(module).__name__}, not an nn.LayerNorm")
-        expect(len(module.normalized_shape) == 1, f"{name} is over {len(module.normalized_shape)} axes, not one")  # type: ignore[arg-type]
+        expect(len(module.normalized_shape) == 1, f"{name} is over {len(module.normalized_shape)} axes, not one")
         expect(module.weight is not None, f"{name} has no weight")
-        self.tensor(name + ".weight", module.weight)  # type: ignore[arg-type]
-        self.tensor(name + ".bias", module.bias)  # type: ignore[arg-type]
-        self._eps[name] = module.eps  # type: ignore[assignment]
+        self.tensor(name + ".weight", module.weight)
+        self.tensor(name + ".bias", module.bias)
+        self._eps[name] = module.eps
 
     @property
     def device(self) -> torch.device:
@@ -143,22 +143,22 @@ class Adapter:
 
     name = "?"
 
-    def matches(self, module: nn.Module) -> bool:
+    def matches(self, module: Any) -> bool:
         """Is this module of the family? Asked once, cheap, and without looking inside."""
         raise NotImplementedError
 
-    def describe(self, module: nn.Module) -> Stack:
+    def describe(self, module: Any) -> Stack:
         """The module's structure and weights. Asked again whenever anything of the module changed. The stack must not
         hold the module itself, which would keep it alive for ever."""
         raise NotImplementedError
 
-    def bind(self, module: nn.Module, stack: Stack, *args: Any, **kwargs: Any) -> Request:
+    def bind(self, module: Any, stack: Stack, *args: Any, **kwargs: Any) -> Request:
         """One call. Give it the parameters of the module's own forward after `module` and `stack`. It is on every
         call's way, so it should be short."""
         raise NotImplementedError
 
 
-def plain_class(module: nn.Module) -> type:
+def plain_class(module: Any) -> type:
     """The class whose code computes: subclasses that add no more than a constructor and documentation do not count,
     and neither do gnomon.Optimized and what gnomon.optimize() makes of a class."""
     return next(kind for kind in type(module).__mro__ if not _is_harmless(kind))
@@ -168,7 +168,7 @@ def _is_harmless(kind: type) -> bool:
     return "_gnomon_transparent" in vars(kind) or vars(kind).keys() <= _HARMLESS
 
 
-def expect_children(module: nn.Module, *names: str) -> None:
+def expect_children(module: Any, *names: str) -> None:
     """Raises NotRecognised unless the module has exactly these submodules."""
     have, want = set(module._modules), set(names)
     for extra in sorted(have - want):

@@ -8,7 +8,6 @@ import inspect
 from typing import Any, Optional, Tuple
 
 import torch
-from torch import nn
 
 from .._errors import CallerError, expect
 from ._protocol import Adapter, Request, Stack, expect_children, plain_class
@@ -29,11 +28,11 @@ def _text_of(classes: Tuple[type, ...]) -> str:
 class ReferenceAdapter(Adapter):
     name = "suite reference"
 
-    def matches(self, module: nn.Module) -> bool:
+    def matches(self, module: Any) -> bool:
         kind = plain_class(module)
         return kind.__name__ == "Reference" and hasattr(module, "config") and hasattr(module, "layers")
 
-    def describe(self, module: nn.Module) -> Stack:
+    def describe(self, module: Any) -> Stack:
         config = module.config
         layers = list(module.layers)
         expect(layers, "there is no layer")
@@ -61,7 +60,7 @@ class ReferenceAdapter(Adapter):
             stack.norm("norm", module.norm)
         return stack
 
-    def bind(self, module: nn.Module, stack: Stack, x: torch.Tensor, mask: Optional[torch.Tensor] = None) -> Request:
+    def bind(self, module: Any, stack: Stack, x: torch.Tensor, mask: Optional[torch.Tensor] = None) -> Request:
         if mask is not None:
             _check_mask(x, mask)
         return Request(x, mask)

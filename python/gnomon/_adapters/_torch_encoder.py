@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Optional
+from typing import Any, List, Optional
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ def activation_name(activation: object) -> str:
     return "?"
 
 
-def _add_layer(stack: Stack, n: int, layer: nn.Module) -> None:
+def _add_layer(stack: Stack, n: int, layer: Any) -> None:
     own = "layers.%d." % n
     attention = layer.self_attn
     expect(plain_class(attention) is nn.MultiheadAttention, f"{own}self_attn is a {type(attention).__name__}")
@@ -51,7 +51,7 @@ def _add_layer(stack: Stack, n: int, layer: nn.Module) -> None:
         stack.norm(own + part, getattr(layer, part))
 
 
-def _add_in_projection(stack: Stack, own: str, attention: nn.Module) -> None:
+def _add_in_projection(stack: Stack, own: str, attention: Any) -> None:
     """Rows 0..d of the joint projection are the queries', then the keys', then the values'."""
     weight, bias = attention.in_proj_weight, attention.in_proj_bias
     expect(type(weight) is nn.Parameter, f"{own}self_attn.in_proj_weight is a {type(weight).__name__}")
@@ -62,7 +62,7 @@ def _add_in_projection(stack: Stack, own: str, attention: nn.Module) -> None:
         stack.tensor(f"{own}attn.{part}.bias", b)
 
 
-def _describe(layers: List[nn.Module]) -> Stack:
+def _describe(layers: List[Any]) -> Stack:
     first = layers[0]
     for n, layer in enumerate(layers):
         expect(plain_class(layer) is nn.TransformerEncoderLayer, f"layers.{n} is a {type(layer).__name__}")
@@ -100,10 +100,10 @@ def _bind(
 class TransformerEncoderAdapter(Adapter):
     name = "torch.nn.TransformerEncoder"
 
-    def matches(self, module: nn.Module) -> bool:
+    def matches(self, module: Any) -> bool:
         return plain_class(module) is nn.TransformerEncoder
 
-    def describe(self, module: nn.Module) -> Stack:
+    def describe(self, module: Any) -> Stack:
         expect_children(module, "layers", *(["norm"] if "norm" in module._modules else []))
         expect(plain_class(module.layers) is nn.ModuleList, f"layers is a {type(module.layers).__name__}")
         expect(len(module.layers) > 0, "there is no layer")
@@ -112,9 +112,9 @@ class TransformerEncoderAdapter(Adapter):
             stack.norm("norm", module.norm)
         return stack
 
-    def bind(  # type: ignore[override]
+    def bind(
         self,
-        module: nn.Module,
+        module: Any,
         stack: Stack,
         src: torch.Tensor,
         mask: Optional[torch.Tensor] = None,
@@ -127,15 +127,15 @@ class TransformerEncoderAdapter(Adapter):
 class TransformerEncoderLayerAdapter(Adapter):
     name = "torch.nn.TransformerEncoderLayer"
 
-    def matches(self, module: nn.Module) -> bool:
+    def matches(self, module: Any) -> bool:
         return plain_class(module) is nn.TransformerEncoderLayer
 
-    def describe(self, module: nn.Module) -> Stack:
+    def describe(self, module: Any) -> Stack:
         return _describe([module])
 
-    def bind(  # type: ignore[override]
+    def bind(
         self,
-        module: nn.Module,
+        module: Any,
         stack: Stack,
         src: torch.Tensor,
         src_mask: Optional[torch.Tensor] = None,

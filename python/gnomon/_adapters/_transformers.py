@@ -35,12 +35,12 @@ def expect_known_release() -> None:
     )
 
 
-def is_class(module: nn.Module, path: str, *names: str) -> bool:
+def is_class(module: Any, path: str, *names: str) -> bool:
     kind = plain_class(module)
     return kind.__name__ in names and kind.__module__ == path
 
 
-def expect_class(module: nn.Module, path: str, *names: str) -> None:
+def expect_class(module: Any, path: str, *names: str) -> None:
     expect(is_class(module, path, *names), f"{type(module).__name__} where {' or '.join(names)} is expected")
 
 

@@ -451,6 +451,22 @@ def test_what_a_foreign_function_cannot_take_part_in(mode):
     check(FEW[0], module, x)
 
 
+def test_a_module_on_another_device_answers_for_itself():
+    """C22: nothing is guessed about devices that no backend serves; a mismatch is PyTorch's own error, which names both."""
+    family = BY_NAME["encoder"]
+    module = fast(family).to("meta")
+    with torch.no_grad():
+        try:
+            assert module(torch.randn(2, 6, D, device="meta")).device.type == "meta"
+        except (RuntimeError, NotImplementedError):
+            pass  # PyTorch 1.13 has no such kernel
+    assert "tensors are on meta" in reasons(module)[0]
+    module = fast(family)
+    with torch.no_grad(), pytest.raises((RuntimeError, NotImplementedError)):
+        module(torch.randn(2, 6, D, device="meta"))
+    assert "the input is on meta, the weights are on cpu" in reasons(module)[0]
+
+
 def test_unbatched_and_nested_inputs_are_the_encoders_own():
     family = BY_NAME["encoder"]
     module = fast(family)

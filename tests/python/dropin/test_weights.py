@@ -17,7 +17,10 @@ def other_state(module) -> dict:
 
 
 def load_assign(module):
-    """load_state_dict(assign=True) of PyTorch 2.1 and later, by hand: new parameters in the place of the old."""
+    """load_state_dict(assign=True); before PyTorch 2.1 by hand: new parameters in the place of the old."""
+    if "assign" in nn.Module.load_state_dict.__code__.co_varnames:
+        module.load_state_dict(other_state(module), assign=True)
+        return
     for name, value in other_state(module).items():
         holder, _, leaf = name.rpartition(".")
         owner = module.get_submodule(holder)
