@@ -25,30 +25,37 @@ int copy_bytes(const AttentionSpec& spec) {
   return bytes;
 }
 
-// attention_tile.cuh: rows are 8 elements longer than the padded head.
+std::int64_t rows_of(const AttentionTile& tile) { return std::int64_t{tile.warps} * tile.row_tiles * 16; }
+
+// attention_tile.cuh: rows are 8 elements longer than the padded head. attention_fp32.cuh: Fp32Layout::kBytes.
 std::int64_t shared_bytes(const AttentionSpec& spec, const AttentionTile& tile) {
+  if (tile.form == Form::fp32) {
+    const std::int64_t q = rows_of(tile) + 4, k = tile.keys + 4, v = round_up(spec.head_dim, 32) + 4;
+    return 4 * (spec.head_dim * (q + k) + tile.keys * (v + q));
+  }
   const std::int64_t row = (round_up(spec.head_dim, 16) + 8) * 2;
   if (tile.form == Form::whole) return 3 * round_up(spec.seq, 16) * row;
-  return (std::int64_t{tile.warps} * tile.row_tiles * 16 + 4 * std::int64_t{tile.keys}) * row;
+  return (rows_of(tile) + 4 * std::int64_t{tile.keys}) * row;
 }
 
 std::int64_t blocks_of(const AttentionSpec& spec, const AttentionTile& tile) {
-  const std::int64_t rows = std::int64_t{tile.warps} * tile.row_tiles * 16;
+  const std::int64_t rows = rows_of(tile);
   return spec.batch * spec.heads * (tile.form == Form::whole ? tile.parts : (spec.seq + rows - 1) / rows);
 }
 
 // Registers that a thread's scores, outputs and queries take, of 255: what is left is for addresses and fragments.
 std::int64_t tile_registers(const AttentionSpec& spec, const AttentionTile& tile) {
+  if (tile.form == Form::fp32) return tile.keys / 2 + round_up(spec.head_dim, 32) / 2;  // four rows a thread
   const std::int64_t width = round_up(spec.head_dim, 16);
   return tile.row_tiles * (tile.keys / 2 + width / 2 + (width <= 128 ? width / 4 : 0));
 }
-constexpr std::int64_t kTileRegisters = 176;
+constexpr std::int64_t kTileRegisters = 176, kFp32TileRegisters = 140;
 
 }  // namespace
 
 std::string AttentionTile::to_string() const {
   if (form == Form::whole) return fmt::format("whole-w{}-p{}-k{}", warps, parts, keys);
-  return fmt::format("streamed-w{}-r{}-k{}", warps, row_tiles, keys);
+  return fmt::format("{}-w{}-r{}-k{}", form == Form::fp32 ? "fp32" : "streamed", warps, row_tiles, keys);
 }
 
 std::optional<AttentionTile> AttentionTile::parse(std::string_view text) {
@@ -69,8 +76,12 @@ std::optional<AttentionTile> AttentionTile::parse(std::string_view text) {
     tile.form = Form::whole;
     if (!number("-w", tile.warps) || !number("-p", tile.parts) || !number("-k", tile.keys)) return {};
   } else {
-    if (!take("streamed") || !number("-w", tile.warps) || !number("-r", tile.row_tiles) || !number("-k", tile.keys))
+    if (take("fp32")) {
+      tile.form = Form::fp32;
+    } else if (!take("streamed")) {
       return {};
+    }
+    if (!number("-w", tile.warps) || !number("-r", tile.row_tiles) || !number("-k", tile.keys)) return {};
   }
   return text.empty() ? std::optional(tile) : std::nullopt;
 }
@@ -79,8 +90,7 @@ std::optional<std::string> refuses_attention(const AttentionSpec& spec, const De
   if (spec.head_dim > kWidest)
     return fmt::format("our attention keeps a row of the output in registers: head sizes up to {}, this one is {}",
                        kWidest, spec.head_dim);
-  if (spec.dtype != DType::f16 && spec.dtype != DType::bf16)
-    return fmt::format("tensor-core attention takes f16 or bf16, not {}", name_of(spec.dtype));
+  if (spec.dtype == DType::f64) return "our attention takes f32, f16 or bf16, not f64";
   if (spec.seq > std::numeric_limits<std::int32_t>::max() / 2)
     return fmt::format("positions are 32-bit: at most 2^30 tokens of a sequence, here {}", spec.seq);
   if (attention_tiles(spec, device).empty())
@@ -91,10 +101,13 @@ std::optional<std::string> refuses_attention(const AttentionSpec& spec, const De
 
 std::optional<std::string> refuses_tile(const AttentionSpec& spec, const AttentionTile& tile,
                                         const DeviceProperties& device) {
+  if ((spec.dtype == DType::f32) != (tile.form == Form::fp32))
+    return fmt::format("{} is not computed in the form {}", name_of(spec.dtype), tile.to_string());
   if (const std::int64_t bytes = shared_bytes(spec, tile); bytes > device.max_shared_bytes)
     return fmt::format("needs {} bytes of shared memory, a block has {}", bytes, device.max_shared_bytes);
-  if (const std::int64_t used = tile_registers(spec, tile); used > kTileRegisters)
-    return fmt::format("its tiles take {} registers of a thread, {} are left for them", used, kTileRegisters);
+  const std::int64_t room = tile.form == Form::fp32 ? kFp32TileRegisters : kTileRegisters;
+  if (const std::int64_t used = tile_registers(spec, tile); used > room)
+    return fmt::format("its tiles take {} registers of a thread, {} are left for them", used, room);
   if (tile.form == Form::whole && (tile.parts - 1) * tile.warps * 16 >= spec.seq)
     return fmt::format("{} parts of {} warps are more than {} tokens occupy", tile.parts, tile.warps, spec.seq);
   if (blocks_of(spec, tile) > std::numeric_limits<std::int32_t>::max())
@@ -104,10 +117,11 @@ std::optional<std::string> refuses_tile(const AttentionSpec& spec, const Attenti
 
 std::vector<AttentionTile> attention_tiles(const AttentionSpec& spec, const DeviceProperties& device) {
   static constexpr AttentionTile kAll[] = {
-      {Form::whole, 4, 1, 1, 64},     {Form::whole, 2, 1, 1, 64},    {Form::whole, 4, 1, 1, 128},
-      {Form::whole, 1, 1, 2, 64},     {Form::whole, 1, 1, 4, 64},    {Form::whole, 1, 1, 8, 64},
+      {Form::whole, 4, 1, 1, 64},     {Form::whole, 4, 1, 1, 32},    {Form::whole, 8, 1, 1, 64},
+      {Form::whole, 8, 1, 1, 32},     {Form::whole, 4, 1, 2, 64},    {Form::whole, 2, 1, 1, 64},
       {Form::streamed, 4, 1, 1, 64},  {Form::streamed, 4, 2, 1, 64}, {Form::streamed, 8, 1, 1, 64},
       {Form::streamed, 4, 1, 1, 128}, {Form::streamed, 4, 1, 1, 32}, {Form::streamed, 2, 1, 1, 32},
+      {Form::fp32, 4, 1, 1, 64},      {Form::fp32, 4, 1, 1, 32},     {Form::fp32, 2, 1, 1, 16},
   };
   // Where whole sequences leave room for two blocks, they go first.
   const bool short_sequence = 2 * shared_bytes(spec, kAll[0]) <= device.shared_bytes_per_multiprocessor;
@@ -121,6 +135,10 @@ std::vector<AttentionTile> attention_tiles(const AttentionSpec& spec, const Devi
 }
 
 KernelSource attention_source(const AttentionSpec& spec, const AttentionTile& tile) {
+  if (tile.form == Form::fp32) {
+    return instantiate("attention_fp32.cuh", "attention_fp32", static_cast<int>(spec.head_dim),
+                       static_cast<int>(rows_of(tile)), tile.keys, spec.causal, spec.masked);
+  }
   const bool whole = tile.form == Form::whole;
   return instantiate("attention.cuh", whole ? "attention_whole" : "attention_streamed", spec.dtype,
                      static_cast<int>(spec.head_dim), tile.warps, whole ? tile.parts : tile.row_tiles, tile.keys,

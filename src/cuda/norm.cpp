@@ -27,7 +27,7 @@ Launch<kernels::NormRows> norm_rows(KernelLibrary& library, const NormTypes& typ
   auto lanes = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(accesses)));
   if (lanes > 32) lanes = std::max<std::int64_t>(32, lanes / most);
   const std::int64_t chunks = (accesses + lanes - 1) / lanes;
-  const std::int64_t threads = std::max<std::int64_t>(128, lanes);  // norm.cuh: norm_threads
+  const std::int64_t threads = lanes > 32 ? lanes : 128;  // norm.cuh: norm_threads
   const std::int64_t rows_per_block = threads / lanes;
   Launch<kernels::NormRows> launch;
   launch.kernel = &library.get(instantiate("norm.cuh", "norm_rows", types.residual, types.branch, types.narrow,

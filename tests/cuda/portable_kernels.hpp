@@ -35,7 +35,8 @@ inline std::vector<KernelCase> portable_kernels() {
   };
   attention({.head_dim = 32}, "whole-w4-p1-k64");
   attention({.head_dim = 32, .masked = true}, "whole-w4-p1-k64");
-  attention({.head_dim = 32}, "whole-w1-p8-k64");
+  attention({.head_dim = 32}, "whole-w4-p1-k32");
+  attention({.head_dim = 32}, "whole-w8-p1-k32");
   attention({.dtype = D::bf16, .head_dim = 64, .masked = true}, "whole-w4-p1-k128");
   attention({.head_dim = 64}, "streamed-w4-r2-k64");
   attention({.head_dim = 64, .masked = true}, "streamed-w4-r2-k64");
@@ -43,6 +44,12 @@ inline std::vector<KernelCase> portable_kernels() {
   attention({.head_dim = 256, .masked = true}, "streamed-w4-r1-k32");
   attention({.dtype = D::bf16, .head_dim = 20, .masked = true}, "streamed-w4-r1-k64");
   attention({.head_dim = 5, .masked = true}, "whole-w2-p1-k64");
+  for (const auto& [head_dim, tile] : {std::pair<int, const char*>{5, "fp32-w4-r1-k64"},
+                                       {32, "fp32-w4-r1-k64"},
+                                       {128, "fp32-w4-r1-k32"},
+                                       {256, "fp32-w2-r1-k16"}}) {
+    add(attention_source({.dtype = D::f32, .head_dim = head_dim, .masked = true}, *AttentionTile::parse(tile)));
+  }
   return table;
 }
 

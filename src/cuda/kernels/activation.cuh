@@ -16,7 +16,7 @@ struct Relu {
 // backend on |x| <= 5.5 (error 7e-9 in exact arithmetic); beyond, Phi is 0 or 1 to fp32 precision.
 struct GeluErf {
   static __device__ __forceinline__ float of(float x) {
-    const float c = x != x ? x : fminf(fmaxf(x, -5.5f), 5.5f);
+    const float c = fminf(fmaxf(x, -5.5f), 5.5f);  // of NaN: a number, and NaN times it below
     const float t = c * c;
     float p = 2.2749076458143235e-08f;
     p = fmaf(p, t, 6.351683662474995e-06f);

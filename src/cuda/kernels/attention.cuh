@@ -8,29 +8,18 @@
 
 namespace gnomon::kernels {
 
-// Left to itself (0) the compiler stays below a step of occupancy, which is what short sequences live on; where it
-// would spill for that, one block is all it is asked for.
-template <int kHeadDim, int kWarps, int kRowTiles, int kKeys, int kCopyBytes>
-constexpr int kAskedBlocks =
-    WarpRows<f16, kHeadDim, kRowTiles, kKeys, true>::kTileRegisters < 140 && kWarps >= 4 && kCopyBytes == 16 ? 0 : 1;
-
-template <typename T>
-struct Head {
-  const T *q, *k, *v;
-  T* out;
-};
-
-template <typename T, int kHeadDim>
-__device__ __forceinline__ Head<T> head_of(const Attention& p, i64 b, int h) {
-  const i64 token = b * p.seq, column = i64{h} * kHeadDim;
-  return {static_cast<const T*>(p.q) + token * p.q_row + column, static_cast<const T*>(p.k) + token * p.k_row + column,
-          static_cast<const T*>(p.v) + token * p.v_row + column, static_cast<T*>(p.out) + token * p.out_row + column};
-}
+// Blocks of a multiprocessor that the compiler must leave registers for. Short sequences live on occupancy: small tiles
+// fit in 96 or 128 registers a thread; larger ones get what they ask for, for they would spill (the compile test
+// looks).
+template <int kHeadDim, int kWarps, int kRowTiles, int kKeys>
+constexpr int kAskedBlocks = WarpRows<f16, kHeadDim, kRowTiles, kKeys, true>::kTileRegisters <= 40   ? 20 / kWarps
+                             : WarpRows<f16, kHeadDim, kRowTiles, kKeys, true>::kTileRegisters <= 64 ? 16 / kWarps
+                                                                                                     : 1;
 
 // Block i: query tile `n_tiles - 1 - i % n_tiles` (in a causal stack the longest work starts first) of head i /
 // n_tiles.
 template <typename T, int kHeadDim, int kWarps, int kRowTiles, int kKeys, bool kCausal, bool kMasked, int kCopyBytes>
-__global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, kRowTiles, kKeys, kCopyBytes>)
+__global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, kRowTiles, kKeys>)
     attention_streamed(const Attention p) {
   constexpr int kThreads = kWarps * 32;
   constexpr int kRows = kWarps * kRowTiles * 16;
@@ -96,7 +85,7 @@ __global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, kR
 // Block i: part i % parts of head i / parts. Its warps share the head's tiles of 16 rows; in a causal stack row tile r
 // meets r + 1 groups of keys, so the tiles are dealt out forwards and backwards in turn and all warps get alike.
 template <typename T, int kHeadDim, int kWarps, int kParts, int kKeys, bool kCausal, bool kMasked, int kCopyBytes>
-__global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, 1, kKeys, kCopyBytes>)
+__global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, 1, kKeys>)
     attention_whole(const Attention p) {
   constexpr int kThreads = kWarps * 32;
   constexpr int kStride = kTileStride<round_up(kHeadDim, 16)>;

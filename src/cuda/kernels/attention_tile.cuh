@@ -4,6 +4,7 @@
 
 #include "mma.cuh"
 #include "reduce.cuh"
+#include "vec.cuh"
 
 namespace gnomon::kernels {
 
@@ -32,6 +33,19 @@ __device__ __forceinline__ VisibleKeys visible_keys(const Attention& p, i64 b) {
   }
 }
 
+template <typename T>
+struct Head {
+  const T *q, *k, *v;
+  T* out;
+};
+
+template <typename T, int kHeadDim>
+__device__ __forceinline__ Head<T> head_of(const Attention& p, i64 b, int h) {
+  const i64 token = b * p.seq, column = i64{h} * kHeadDim;
+  return {static_cast<const T*>(p.q) + token * p.q_row + column, static_cast<const T*>(p.k) + token * p.k_row + column,
+          static_cast<const T*>(p.v) + token * p.v_row + column, static_cast<T*>(p.out) + token * p.out_row + column};
+}
+
 // Rows [row0, row0 + rows) of a head to a tile. Rows that `there` denies, and the columns that pad head_dim, become 0:
 // what lies in masked keys (NaN even) meets neither product.
 template <typename T, int kHeadDim, int kCopyBytes, int kThreads, typename There>
@@ -40,16 +54,32 @@ __device__ __forceinline__ void fill_tile(T* tile, const T* from, i64 from_strid
   constexpr int kPer = kCopyBytes / static_cast<int>(sizeof(T));  // elements of one copy
   constexpr int kCopies = kWidth / kPer;
   static_assert(kHeadDim % kPer == 0);
-#pragma unroll 1  // unrolled, the addresses of all copies would stay in registers for as long as the kernel runs
-  for (int i = static_cast<int>(threadIdx.x); i < rows * kCopies; i += kThreads) {
-    const int row = i / kCopies, column = i % kCopies * kPer;
+  const auto copy = [&](int row, int column, const T* source, T* to) {
     const bool real = column < kHeadDim && there(row0 + row);
-    const T* source = real ? from + (row0 + row) * from_stride + column : from;
-    T* to = tile + row * kTileStride<kWidth> + column;
     if constexpr (kCopyBytes >= 4) {
-      copy_async<kCopyBytes>(shared_address(to), source, real);
+      copy_async<kCopyBytes>(shared_address(to), real ? source : from, real);
     } else {
       *to = real ? *source : T{};
+    }
+  };
+  // Not unrolled: the addresses of all copies would stay in registers for as long as the kernel runs.
+  if constexpr (kThreads % kCopies == 0) {  // a thread stays in its column
+    constexpr int kStep = kThreads / kCopies;
+    int row = static_cast<int>(threadIdx.x) / kCopies;
+    const int column = static_cast<int>(threadIdx.x) % kCopies * kPer;
+    const T* source = from + (row0 + row) * from_stride + column;
+    T* to = tile + row * kTileStride<kWidth> + column;
+#pragma unroll 1
+    for (; row < rows; row += kStep) {
+      copy(row, column, source, to);
+      source += kStep * from_stride;
+      to += kStep * kTileStride<kWidth>;
+    }
+  } else {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < rows * kCopies; i += kThreads) {
+      const int row = i / kCopies, column = i % kCopies * kPer;
+      copy(row, column, from + (row0 + row) * from_stride + column, tile + row * kTileStride<kWidth> + column);
     }
   }
 }
@@ -109,14 +139,22 @@ struct WarpRows {
   }
 
   // The rows from `row0` on against keys [key0, key0 + 16 * groups) of the tiles. `checked`: some key may be unseen by
-  // some row.
+  // some row. The number of groups becomes a constant: without branches between them, one's loads and softmax hide
+  // behind another's products.
+  template <int kNow = kGroups>
   __device__ __forceinline__ void meet(const T* k_tile, const T* v_tile, int row0, int key0, int groups, bool checked,
                                        const VisibleKeys& keys, float scale) {
-    float s[kRowTiles][kKeys / 8][4];
-    scores(s, k_tile, groups);
-    if (checked) hide(s, row0, key0, groups, keys);
-    soften(s, groups, scale);
-    weigh(s, v_tile, groups);
+    if constexpr (kNow > 1) {
+      if (groups < kNow) {
+        constexpr int kFewer = kGroups <= 4 ? kNow - 1 : kNow / 2;  // of large tiles, the powers of two
+        if (groups <= kFewer) return meet<kFewer>(k_tile, v_tile, row0, key0, groups, checked, keys, scale);
+      }
+    }
+    Scores<kNow> s;
+    scores(s, k_tile);
+    if (checked) hide(s, row0, key0, keys);
+    soften(s, scale);
+    weigh(s, v_tile);
   }
 
   __device__ __forceinline__ bool all_finite() const {
@@ -181,15 +219,20 @@ struct WarpRows {
   }
 
  private:
-  __device__ __forceinline__ void scores(float (&s)[kRowTiles][kKeys / 8][4], const T* k_tile, int groups) const {
+  template <int kNow>
+  struct Scores {
+    float at[kRowTiles][2 * kNow][4];
+  };
+
+  template <int kNow>
+  __device__ __forceinline__ void scores(Scores<kNow>& s, const T* k_tile) const {
     const u32 address = shared_address(k_tile + (lane() % 8 + lane() / 16 * 8) * kStride + lane() / 8 % 2 * 8);
 #pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
-      if (j >= groups) break;
+    for (int j = 0; j < kNow; ++j) {
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) s[r][2 * j][i] = s[r][2 * j + 1][i] = 0;
+        for (int i = 0; i < 4; ++i) s.at[r][2 * j][i] = s.at[r][2 * j + 1][i] = 0;
       }
 #pragma unroll
       for (int k = 0; k < kWidth / 16; ++k) {
@@ -204,15 +247,15 @@ struct WarpRows {
           } else {
             load_matrices(a, q_address + (r * 16 * kStride + k * 16) * 2);
           }
-          mma_16x8x16<T>(s[r][2 * j], a, b[0], b[1]);
-          mma_16x8x16<T>(s[r][2 * j + 1], a, b[2], b[3]);
+          mma_16x8x16<T>(s.at[r][2 * j], a, b[0], b[1]);
+          mma_16x8x16<T>(s.at[r][2 * j + 1], a, b[2], b[3]);
         }
       }
     }
   }
 
-  __device__ __forceinline__ void hide(float (&s)[kRowTiles][kKeys / 8][4], int row0, int key0, int groups,
-                                       const VisibleKeys& keys) const {
+  template <int kNow>
+  __device__ __forceinline__ void hide(Scores<kNow>& s, int row0, int key0, const VisibleKeys& keys) const {
     const int column0 = key0 + lane() % 4 * 2 - keys.first;
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
@@ -222,33 +265,32 @@ struct WarpRows {
         const int end = kCausal ? min(keys.end, row + 1) : keys.end;
         const u32 seen = static_cast<u32>(max(0, end - keys.first));
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-          if (n / 2 >= groups) break;
+        for (int n = 0; n < 2 * kNow; ++n) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            if (static_cast<u32>(column0 + n * 8 + i) >= seen) s[r][n][2 * h + i] = __int_as_float(0xff800000);
+            if (static_cast<u32>(column0 + n * 8 + i) >= seen) s.at[r][n][2 * h + i] = __int_as_float(0xff800000);
           }
         }
       }
     }
     if (!keys.bitmap) return;
 #pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) {
-      if (n / 2 >= groups) break;
+    for (int n = 0; n < 2 * kNow; ++n) {
       const int key = key0 + n * 8;
       const u32 bits = key < keys.end ? keys.bitmap[key / 32] >> (key % 32 + lane() % 4 * 2) : 0;
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          if (!(bits >> i % 2 & 1)) s[r][n][i] = __int_as_float(0xff800000);
+          if (!(bits >> i % 2 & 1)) s.at[r][n][i] = __int_as_float(0xff800000);
         }
       }
     }
   }
 
   // Scores become exp2(scale * (score - greatest so far)); what came before is rescaled to the new greatest.
-  __device__ __forceinline__ void soften(float (&s)[kRowTiles][kKeys / 8][4], int groups, float scale) {
+  template <int kNow>
+  __device__ __forceinline__ void soften(Scores<kNow>& s, float scale) {
     bool rescale = false;
     float factor[kRowTiles][2];
 #pragma unroll
@@ -257,9 +299,8 @@ struct WarpRows {
       for (int h = 0; h < 2; ++h) {
         float most = greatest[r][h];
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-          if (n / 2 >= groups) break;
-          most = fmaxf(most, fmaxf(s[r][n][2 * h], s[r][n][2 * h + 1]));
+        for (int n = 0; n < 2 * kNow; ++n) {
+          most = fmaxf(most, fmaxf(s.at[r][n][2 * h], s.at[r][n][2 * h + 1]));
         }
         most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
         most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
@@ -270,11 +311,10 @@ struct WarpRows {
         greatest[r][h] = most;
         float total = 0;
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-          if (n / 2 >= groups) break;
+        for (int n = 0; n < 2 * kNow; ++n) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            float& e = s[r][n][2 * h + i];
+            float& e = s.at[r][n][2 * h + i];
             e = exp2_fast(fmaf(e, scale, -shift));
             total += e;
           }
@@ -293,17 +333,17 @@ struct WarpRows {
     }
   }
 
-  __device__ __forceinline__ void weigh(const float (&s)[kRowTiles][kKeys / 8][4], const T* v_tile, int groups) {
+  template <int kNow>
+  __device__ __forceinline__ void weigh(const Scores<kNow>& s, const T* v_tile) {
     const u32 address = shared_address(v_tile + lane() % 16 * kStride + lane() / 16 * 8);
 #pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
-      if (j >= groups) break;
+    for (int j = 0; j < kNow; ++j) {
       u32 a[kRowTiles][4];
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          a[r][i] = pack2<T>(s[r][2 * j + i / 2][i % 2 * 2], s[r][2 * j + i / 2][i % 2 * 2 + 1]);
+          a[r][i] = pack2<T>(s.at[r][2 * j + i / 2][i % 2 * 2], s.at[r][2 * j + i / 2][i % 2 * 2 + 1]);
       }
 #pragma unroll
       for (int n = 0; n < kWidth / 16; ++n) {

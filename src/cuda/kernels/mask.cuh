@@ -20,15 +20,25 @@ __global__ void __launch_bounds__(kMaskThreads) classify_mask(const ClassifyMask
   int first = seq, end = 0, count = 0;
   if (b < p.batch) {
     const u8* valid = p.mask.data + b * p.mask.sequence;
-    for (i64 word = kThreads == 32 ? 0 : warp; word < p.words; word += kThreads / 32) {
-      const i64 k = word * 32 + lane;
-      const u32 bits = __ballot_sync(kAllLanes, k < seq && valid[k * p.mask.token] != 0);
-      if (lane == 0) p.bitmap[b * p.words + word] = bits;
-      if (bits == 0) continue;
-      const int base = static_cast<int>(word) * 32;
-      first = min(first, base + __ffs(static_cast<int>(bits)) - 1);
-      end = max(end, base + 32 - __clz(static_cast<int>(bits)));
-      count += __popc(bits);
+    constexpr int kAhead = 4;  // loads on their way at a time
+    for (i64 word0 = kThreads == 32 ? 0 : warp * kAhead; word0 < p.words; word0 += kThreads / 32 * kAhead) {
+      u8 token[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const i64 k = (word0 + i) * 32 + lane;
+        token[i] = k < seq ? valid[k * p.mask.token] : 0;
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const u32 bits = __ballot_sync(kAllLanes, token[i] != 0);
+        if (word0 + i >= p.words) break;
+        if (lane == 0) p.bitmap[b * p.words + word0 + i] = bits;
+        if (bits == 0) continue;
+        const int base = static_cast<int>(word0 + i) * 32;
+        first = min(first, base + __ffs(static_cast<int>(bits)) - 1);
+        end = max(end, base + 32 - __clz(static_cast<int>(bits)));
+        count += __popc(bits);
+      }
     }
   }
   u32 found = 0;  // bit 0: not all valid; bit 1: not right-padded; bit 2: not left-padded

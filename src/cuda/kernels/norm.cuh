@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
     }
   }
   if constexpr (!same_type<Out, none>) {
-    if (p.flags && !finite) atomicOr(p.flags, kOutputNotFinite);
+    if (p.flags && !finite) raise(p.flags, kOutputNotFinite);
   }
 }
 

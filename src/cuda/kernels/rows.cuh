@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kRowThreads) load_rows(const LoadRows p) {
   const bool empty_padding = size == 0.0f && !is_valid(p.mask, row);
   if (p.row_sizes) p.row_sizes[row] = empty_padding ? -1.0f : size;
   // Written so that NaN is outside.
-  if (p.range && !empty_padding && !(size >= p.range[0] && size <= p.range[1])) atomicOr(p.flags, kOutsideRange);
+  if (p.range && !empty_padding && !(size >= p.range[0] && size <= p.range[1])) raise(p.flags, kOutsideRange);
 }
 
 }  // namespace gnomon::kernels

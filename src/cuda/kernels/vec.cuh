@@ -39,4 +39,10 @@ __device__ __forceinline__ bool is_valid(const MaskBytes& m, i64 row) {
   return is_valid(m, b, row - b * m.seq);
 }
 
+// Sets a bit of a flag word. A look first: where every row raises it, a million atomics at one address would take
+// turns.
+__device__ __forceinline__ void raise(u32* flags, CallFlag flag) {
+  if (!(*static_cast<volatile u32*>(flags) & flag)) atomicOr(flags, flag);
+}
+
 }  // namespace gnomon::kernels
