@@ -28,6 +28,10 @@ def check_request(request: Request, device: torch.device, padded_rows: str) -> N
     x, mask = request.x, request.mask
     if x.dtype not in DTYPES:
         raise NotRecognised(f"the input is {str(x.dtype)[6:]}; the library takes float32, float16 and bfloat16")
+    try:
+        x.data_ptr()
+    except RuntimeError:  # a wrapper, as torch.vmap's before 2.0
+        raise NotRecognised("the input has no memory of its own") from None
     if x.device != device:
         raise NotRecognised(f"the input is on {x.device}, the weights are on {device}")
     if mask is not None:

@@ -46,7 +46,7 @@ def reference(**changes) -> nn.Module:
 def encoder(layers=LAYERS, final_norm=False, d=D, heads=HEADS, ffn=FFN, **changes) -> nn.Module:
     layer = nn.TransformerEncoderLayer(d, heads, ffn, **{"activation": "gelu", "batch_first": True, **changes})
     norm = nn.LayerNorm(d) if final_norm else None
-    return randomise(nn.TransformerEncoder(layer, layers, norm, enable_nested_tensor=False))
+    return randomise(nn.TransformerEncoder(layer, layers, norm))
 
 
 def encoder_layer(**changes) -> nn.Module:

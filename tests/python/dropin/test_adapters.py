@@ -61,7 +61,7 @@ def test_references_of_every_kind(norm, activation, causal):
         check(family, fast(family), torch.randn(3, 7, D), ragged(3, 7))
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "gelu_python", "gelu_pytorch_tanh", "relu"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "relu"])
 def test_activations_of_transformers(activation):
     family = Family(activation, lambda: bert_encoder(hidden_act=activation), call_bert)
     check(family, fast(family), torch.randn(3, 7, D), ragged(3, 7))

@@ -419,6 +419,12 @@ def vmapped(module, x):
     return vmap(lambda row: module(row[None])[0])(x)
 
 
+def vmapped_by_torch(module, x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.vmap(lambda row: module(row.unsqueeze(0)).squeeze(0))(x)
+
+
 def forward_mode(module, x):
     from torch.autograd import forward_ad
 
@@ -431,7 +437,8 @@ MODES = {
     "dispatch mode": (under_dispatch_mode, "TorchDispatchMode"),
     "function mode": (under_function_mode, "TorchFunctionMode"),
     "jit trace": (traced, "tracing"),
-    "vmap": (vmapped, "functorch|Batched|storage"),
+    "vmap": (vmapped, "functorch"),
+    "torch.vmap": (vmapped_by_torch, "functorch|no memory of its own"),
     "forward mode": (forward_mode, "forward-mode"),
     "subclass": (lambda m, x: m(x.as_subclass(Seen)), "Seen"),
     "negated view": (lambda m, x: m(torch.imag(torch.complex(x, -x).conj())), "negated view"),
