@@ -422,7 +422,8 @@ def vmapped(module, x):
 def vmapped_by_torch(module, x):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.vmap(lambda row: module(row.unsqueeze(0)).squeeze(0))(x)
+        vmap = torch.vmap if hasattr(torch, "vmap") else torch._vmap_internals.vmap
+        return vmap(lambda row: module(row.unsqueeze(0)).squeeze(0))(x)
 
 
 def forward_mode(module, x):
