@@ -19,7 +19,7 @@ from . import device, overhead, page, peers, text
 from .session import Experience, Session, flops, one_line
 from .shared import SUITE, Shape, commit, load_suite
 from .statistics import geometric_mean
-from .work import DTYPES, CannotRun, Setting
+from .work import DTYPES, CannotRun, Setting, too_large
 
 DEFAULT_PEERS = {
     "cpu": "gnomon,reference-all-cores,by-hand,sdpa,encoder,compile-default,compile-max-autotune",
@@ -113,7 +113,10 @@ def over_shapes(options: argparse.Namespace, setting: Setting, shapes: List[Shap
         share = (deadline - time.monotonic()) / (len(order) - position)
         entry: Dict[str, Any] = {"id": shape.id, "problem": shape.problem}
         needed = experience.expected("reference", shape, 5)
-        if share < MINIMUM_SHARE or (needed is not None and needed > deadline - time.monotonic()):
+        large = too_large(shape, setting)
+        if large is not None:
+            entry["not_run"] = large
+        elif share < MINIMUM_SHARE or (needed is not None and needed > deadline - time.monotonic()):
             left = max(deadline - time.monotonic(), 0)
             entry["not_run"] = f"budget: {left:.0f} of {options.budget:.0f} s are left"
             entry["not_run"] += f", the reference alone takes about {needed:.0f} s" if needed else ""

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List
 import torch
 
 import gnomon
+from gnomon._engine import _tensor
 from gnomon._state import state_of
 
 from .shared import Shape
@@ -80,11 +81,9 @@ def measure(shape: Shape, setting: Setting) -> Dict[str, Any]:
 
 
 def _bare_call(engine: Any, forward: Any, x: torch.Tensor, out: torch.Tensor) -> Callable[[], Any]:
-    from gnomon._device import current_stream
-    from gnomon._engine import _tensor
-
     source, target = _tensor(x), _tensor(out)
-    arguments = engine._handle, ctypes.byref(source), None, ctypes.byref(target), current_stream(x.device)
+    stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
+    arguments = engine._handle, ctypes.byref(source), None, ctypes.byref(target), ctypes.c_void_p(stream)
 
     def bare(_alive: Any = (source, target)) -> Any:
         return forward(*arguments)

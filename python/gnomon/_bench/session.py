@@ -73,12 +73,6 @@ class Session:
         planning = {"budget": max(1.0, PLANNING_SHARE * seconds), **self.setting.gnomon_options}
         self.setting = dataclasses.replace(self.setting, gnomon_options=planning)
         result: Dict[str, Any] = {"id": self.shape.id, "problem": self.shape.problem, "rows": list(self.entries.values())}
-        need, free = Work.bytes(self.shape, self.setting), available_memory(self.setting.device)
-        if need > MEMORY_SHARE * free:
-            result["not_run"] = (
-                f"memory: input, output and the answer to judge by need {need / GIB:.1f} GiB, {free / GIB:.1f} GiB are free"
-            )
-            return result
         try:
             self.work = Work(self.shape, self.setting)
         except CannotRun as reason:

@@ -63,6 +63,18 @@ def lean_bytes(shape: Shape, size: int) -> int:
     return size * (8 * shape.activation_bytes + 2 * shape.ffn_bytes) // 4
 
 
+def too_large(shape: Shape, setting: Setting) -> Optional[str]:
+    """Why the shape cannot even be set up here, with what the plain module would need; None when it can."""
+    need, free = 3 * shape.activation_bytes, available_memory(setting.device)
+    if need <= MEMORY_SHARE * free:
+        return None
+    plain = eager_bytes(shape, 4)
+    return (
+        f"memory: input, output and the answer to judge by need {need / GIB:.1f} GiB, {free / GIB:.1f} GiB are free; "
+        f"the reference would need about {plain / GIB:,.0f} GiB"
+    )
+
+
 class Work:
     def __init__(self, shape: Shape, setting: Setting):
         self.shape, self.setting = shape, setting
@@ -76,11 +88,6 @@ class Work:
         if setting.mask == "all":
             self.mask = torch.ones(size[:2], dtype=torch.bool, device=setting.device)
         self.truth = self._truth()
-
-    @staticmethod
-    def bytes(shape: Shape, setting: Setting) -> int:
-        """Input, reference answer and one output, in the widest type used."""
-        return 3 * shape.activation_bytes
 
     @property
     def judged_rows(self) -> int:

@@ -12,9 +12,9 @@ from gnomon._bench.clock import HostClock
 from gnomon._bench.command import ids
 from gnomon._bench.peers import by_hand, eager
 from gnomon._bench.peers.peer import HAS_SDPA
-from gnomon._bench.session import Experience, Session, flops
+from gnomon._bench.session import Experience, flops
 from gnomon._bench.shared import Shape, StackConfig, load_suite
-from gnomon._bench.work import CannotRun, Setting, Work
+from gnomon._bench.work import CannotRun, Setting, Work, too_large
 
 TINY = Shape(1, 2, 8, StackConfig(layers=2, d_model=32, n_heads=4, d_ff=64))
 
@@ -159,9 +159,9 @@ def test_only_the_rows_that_can_be_known_are_judged_when_the_scores_do_not_fit(m
 
 def test_a_shape_that_does_not_fit_says_what_it_needs():
     _, shapes = load_suite()
-    session = Session(shapes[13], setting(), peers.chosen(["gnomon"]), 3, 0.01, Experience())
-    result = session.run(5.0)
-    assert "need 36.6 GiB" in result["not_run"] and "GiB are free" in result["not_run"]
+    why = too_large(shapes[13], setting())
+    assert "need 36.6 GiB" in why and "GiB are free" in why and "the reference would need about 57," in why
+    assert too_large(TINY, setting()) is None
 
 
 def test_the_cost_of_the_next_shape_is_guessed_from_the_last():
