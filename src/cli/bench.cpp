@@ -53,7 +53,9 @@ std::vector<BenchRow> rows_of(const Arguments& arguments) {
   for (const std::string& model : arguments.models) all.push_back(model_row(model, arguments.shape));
   std::vector<BenchRow> rows;
   for (BenchRow& row : all) {
-    if (wanted(arguments, row.id)) rows.push_back(std::move(row));
+    if (!wanted(arguments, row.id)) continue;
+    row.problem.device = arguments.engine.options(row.problem).device;
+    rows.push_back(std::move(row));
   }
   if (rows.empty()) throw_caller("--only {}: no such row", fmt::join(arguments.only, ","));
   return rows;

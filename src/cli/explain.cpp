@@ -37,10 +37,11 @@ PlanRecord record_of(Engine& engine, const Problem& problem, const Arguments& ar
 }
 
 void run(const Arguments& arguments, const Session& session) {
-  const Problem problem = parse_problem_argument(fmt::format("{}", fmt::join(arguments.words, " ")));
+  Problem problem = parse_problem_argument(fmt::format("{}", fmt::join(arguments.words, " ")));
   ProgressLine progress;
   EngineOptions options = arguments.engine.options(problem);
   options.progress = progress.planner("explain");
+  problem.device = options.device;
   Engine engine(weights_for(arguments, problem), options);
   const InterruptiblePlanning interruptible(engine);
   const PlanRecord record = record_of(engine, problem, arguments);

@@ -7,8 +7,10 @@
 
 #include "cli/environment_variables.hpp"
 #include "cli/session.hpp"
+#include "core/error.hpp"
 #include "core/memory.hpp"
 #include "cpu/cpu_info.hpp"
+#include "engine/device_plugin.hpp"
 #include "plan/plan_store.hpp"
 
 namespace gnomon::cli {
@@ -28,9 +30,28 @@ Json plan_directory() {
   return {{"path", directory.string()}, {"files", files}, {"bytes", bytes}};
 }
 
+// What a CUDA backend would say; the reason when there is none.
+Json cuda() {
+  Json info = {{"devices", Json::object()}};
+  try {
+    info["libraries"] = cuda_plugin().libraries();
+    for (const DeviceDescription& device : cuda_plugin().devices()) info["devices"][device.name] = device.text;
+  } catch (const Error& error) {
+    info["missing"] = error.what();
+  }
+  return info;
+}
+
+Json names_of_devices(const Json& cuda) {
+  Json names = {"cpu"};
+  for (const auto& [name, text] : cuda["devices"].items()) names.push_back(name);
+  return names;
+}
+
 Json information() {
   const cpu::CpuInfo cpu = cpu::cpu_info();
   const AvailableMemory memory = available_memory();
+  const Json on_cuda = cuda();
   Json variables = Json::object();
   for (const EnvironmentVariable& variable : environment_variables) {
     const char* value = std::getenv(variable.name);
@@ -50,7 +71,8 @@ Json information() {
            {{"oneDNN", cpu.onednn_version},
             {"Highway", cpu.highway_version},
             {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)}}},
-          {"devices", {"cpu"}},
+          {"devices", names_of_devices(on_cuda)},
+          {"cuda", on_cuda},
           {"plans", plan_directory()},
           {"variables", variables}};
 }
@@ -64,6 +86,10 @@ void print_text(const Json& info) {
   const Json& cpu = info["cpu"];
   fmt::print("gnomon     {}\n", text_of(info["gnomon"]));
   fmt::print("device     cpu: {}, {} cores, {}\n", text_of(cpu["model"]), text_of(cpu["cores"]), text_of(cpu["isa"]));
+  for (const auto& [name, text] : info["cuda"]["devices"].items())
+    fmt::print("device     {}: {}\n", name, text_of(text));
+  const Json& on_cuda = info["cuda"];
+  fmt::print("cuda       {}\n", text_of(on_cuda[on_cuda.contains("missing") ? "missing" : "libraries"]));
   fmt::print("caches     L2 {}, L3 {}\n", format_bytes(cpu["l2_bytes"].get<double>()),
              format_bytes(cpu["l3_bytes"].get<double>()));
   fmt::print("memory     {} available (by {})\n", format_bytes(info["memory"]["available_bytes"].get<double>()),

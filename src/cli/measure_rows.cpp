@@ -164,7 +164,8 @@ RowResult measure_row(const BenchRow& row, EngineOptions options, const RowBudge
   Meter meter(*bench, steady_clock(), row.problem.inplace, options.constraints.timing);
   // Before and after the pairs, and the higher counts: a yardstick must not shrink because a neighbour was busy.
   const int threads = options.constraints.threads.value_or(cpu::cpu_info().cores);
-  const auto bare = [&] { return cpu::measure_bare_products(row.problem, threads, budget.bare / 2); };
+  const bool on_cpu = options.device == "cpu";  // a device's yardstick is the peak that `bound` names
+  const auto bare = [&] { return on_cpu ? cpu::measure_bare_products(row.problem, threads, budget.bare / 2) : 0.0; };
   const double bare_before = bare();
   const auto plain = plain_path(*backend, row, result);
   time_row(meter, forward, plain.get(), budget.pairs, result);

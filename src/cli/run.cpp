@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/buffer.hpp"
+#include "cli/device_call.hpp"
 #include "cli/engine_flags.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/progress.hpp"
@@ -52,8 +53,10 @@ void run(const Arguments& arguments, const Session& session) {
   Engine engine(load_weights(arguments), options);
   const InterruptiblePlanning interruptible(engine);
   const Problem problem = problem_of(engine.config(), call, options.contract, options.device);
+  DeviceCall on_device(options.device, call);
   const double start = steady_clock().now();
-  engine.forward(call);  // plans when it must
+  engine.forward(on_device.call());  // plans when it must
+  on_device.fetch_output();
   const double seconds = steady_clock().now() - start;
   const bool planned = engine.stats().problems_planned > 0;
   progress.clear();

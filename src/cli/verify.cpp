@@ -51,12 +51,13 @@ class Comparison {
   std::unique_ptr<Backend> backend_;
 };
 
-std::vector<Sample> verify(const Problem& problem, const Arguments& arguments, ProgressLine& progress) {
+std::vector<Sample> verify(Problem problem, const Arguments& arguments, ProgressLine& progress) {
   const auto weights = std::make_shared<const Weights>(
       arguments.weights.empty() ? Weights::random(problem.config, arguments.seed)
                                 : Weights::from_safetensors(arguments.weights, problem.config));
   EngineOptions options = arguments.engine.options(problem);
   options.progress = progress.planner("verify");
+  problem.device = options.device;
   Comparison comparison(weights, options);
   std::vector<Sample> samples;
   const auto sample = [&](const Problem& posed, MaskKind kind, std::uint64_t seed) {

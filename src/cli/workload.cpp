@@ -97,14 +97,14 @@ std::size_t Workload::bytes(const Problem& problem) {
 Workload::Workload(const Problem& problem, std::uint64_t seed, MaskKind kind)
     : problem_(problem), input_(bytes(problem)), output_(problem.inplace ? 0 : bytes(problem)) {
   fill(input_.data(), problem, seed);
-  if (!problem.mask) return;
-  mask_.resize(static_cast<std::size_t>(problem.tokens()));
-  for (std::int64_t token = 0; token < problem.tokens(); ++token) {
+  if (problem.mask) mask_.resize(static_cast<std::size_t>(problem.tokens()));
+  for (std::int64_t token = 0; problem.mask && token < problem.tokens(); ++token) {
     mask_[static_cast<std::size_t>(token)] = valid(kind, problem, seed, token / problem.seq, token % problem.seq);
   }
+  call_ = DeviceCall(problem.device, on_host());
 }
 
-Call Workload::call() {
+Call Workload::on_host() {
   const std::array<std::int64_t, 3> shape{problem_.batch, problem_.seq, problem_.config.d_model};
   Call call;
   call.input = ConstTensorView::contiguous(input_.data(), problem_.dtype, shape);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/buffer.hpp"
+#include "cli/device_call.hpp"
 #include "core/problem.hpp"
 
 namespace gnomon::cli {
@@ -18,13 +19,17 @@ class Workload {
  public:
   Workload(const Problem& problem, std::uint64_t seed, MaskKind kind = MaskKind::right);
 
-  Call call();  // into its own output, which is the input when the problem says inplace
+  // On the problem's device, into its own output, which is the input when the problem says inplace.
+  const Call& call() const { return call_.call(); }
   static std::size_t bytes(const Problem& problem);  // of one activation
 
  private:
+  Call on_host();
+
   Problem problem_;
   Buffer input_, output_;
   std::vector<std::uint8_t> mask_;
+  DeviceCall call_;
 };
 
 }  // namespace gnomon::cli

@@ -1,5 +1,7 @@
 #include "cuda/cuda_backend.hpp"
 
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "cuda/cuda_workbench.hpp"
 #include "cuda/device_plan.hpp"
@@ -14,6 +16,8 @@
 
 namespace gnomon::cuda {
 namespace {
+
+constexpr std::int64_t kFallbackScores = std::int64_t{256} << 20;  // bytes of scores that a fallback may store
 
 class CudaBackend final : public Backend {
  public:
@@ -128,9 +132,11 @@ class CudaBackend final : public Backend {
     Choices c = estimate_choices(problem, exact, properties());
     c.graph = false;
     const std::int64_t slice = choices.slices == 0 ? problem.batch : std::min(choices.slices, problem.batch);
+    const std::int64_t row = 2 * static_cast<std::int64_t>(sizeof(float)) * slice * config_.n_heads * problem.seq;
+    const std::int64_t queries = std::clamp<std::int64_t>(kFallbackScores / row, 1, problem.seq);
     return std::make_unique<SlicedPass>(problem.batch, slice, [&](std::int64_t sequences) {
-      return std::make_unique<StackPass>(*machine_, c, sequences, problem.seq, problem.dtype, problem.mask,
-                                         PassGuard{});
+      return std::make_unique<StackPass>(*machine_, c, sequences, problem.seq, problem.dtype, problem.mask, PassGuard{},
+                                         queries);
     });
   }
 

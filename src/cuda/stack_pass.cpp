@@ -40,7 +40,7 @@ std::optional<AttentionTile> tile_of(const Choices& choices, const AttentionSpec
 }
 
 StackPass::StackPass(Machine& machine, const Choices& choices, std::int64_t sequences, std::int64_t seq, DType border,
-                     bool masked, const PassGuard& guard)
+                     bool masked, const PassGuard& guard, std::int64_t query_block)
     : machine_(machine),
       config_(machine.weights.config()),
       choices_(choices),
@@ -63,7 +63,8 @@ StackPass::StackPass(Machine& machine, const Choices& choices, std::int64_t sequ
     tile_ = tile_of(choices, attention_spec(config_, choices, sequences, seq, masked), machine.device.properties());
     if (!tile_) throw_environment("tile: '{}' is none of our attention's", choices.tile);
   } else {
-    plain_attention_.emplace(machine, config_, sequences, seq, seq, masked, choices.precision == Precision::tf32);
+    plain_attention_.emplace(machine, config_, sequences, seq, query_block == 0 ? seq : query_block, masked,
+                             choices.precision == Precision::tf32);
   }
   bind_layers();
   std::size_t workspace = plain_attention_ ? plain_attention_->workspace_bytes() : 0;

@@ -22,8 +22,9 @@ struct PassGuard {
 
 class StackPass final : public Pass {
  public:
+  // `query_block`: query rows whose scores are stored at a time where attention is not fused; 0: all.
   StackPass(Machine& machine, const Choices& choices, std::int64_t sequences, std::int64_t seq, DType border,
-            bool masked, const PassGuard& guard);
+            bool masked, const PassGuard& guard, std::int64_t query_block = 0);
 
   std::size_t scratch_bytes() const override { return places_.end(); }
   void write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) override;

@@ -59,6 +59,10 @@ const DevicePlugin& cuda_plugin() {
   return *plugin;
 }
 
+std::unique_ptr<DeviceMemory> make_device_memory(std::string_view device) {
+  return device == "cpu" ? nullptr : cuda_plugin().make_memory(cuda_ordinal(device));
+}
+
 int cuda_ordinal(std::string_view device) {
   constexpr std::string_view prefix = "cuda:";
   int ordinal = -1;

@@ -35,6 +35,9 @@ const char* device_plugin_build_id();
 // it. Environment error in one line when it cannot be had.
 const DevicePlugin& cuda_plugin();
 
+// Memory of a device by its name; null for the CPU, whose memory is the host's.
+std::unique_ptr<DeviceMemory> make_device_memory(std::string_view device);
+
 // "cuda:3" -> 3. Caller error when it is nothing of the kind.
 int cuda_ordinal(std::string_view device);
 

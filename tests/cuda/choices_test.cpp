@@ -1,0 +1,111 @@
+#include "cuda/choices.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/expect_error.hpp"
+#include "cuda/search_space.hpp"
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#endif
+#include "cuda/cublaslt.hpp"
+
+namespace gnomon::cuda {
+namespace {
+
+TEST(CudaChoices, CandidatesAreReadAndWritten) {
+  Choices c;
+  c.precision = Precision::bf16;
+  c.algo_fc2 = 7;
+  c.slices = 12;
+  c.graph = false;
+  c.tile = "streamed-w4-r1-k64";
+  const Candidate candidate = to_candidate(c);
+  EXPECT_EQ(to_candidate(parse_choices(candidate)), candidate);
+  EXPECT_EQ(candidate.get("slices"), "12");
+  EXPECT_EQ(to_candidate(Choices{}).get("slices"), "all");
+  const auto parse = [](const char* text) { return parse_choices(Candidate::parse(text)); };
+  expect_error(ErrorKind::caller, "algo_qkv: expected a number from 0 to 7, got '8'", [&] { parse("algo_qkv=8"); });
+  expect_error(ErrorKind::caller, "precision: expected one of fp32, tf32, fp16, bf16", [&] { parse("precision=fp8"); });
+  expect_error(ErrorKind::caller, "slices: expected a number from 1", [&] { parse("slices=0"); });
+  expect_error(ErrorKind::caller, "'chunk' is no choice of the CUDA backend; it has path,", [&] { parse("chunk=1"); });
+}
+
+DeviceProperties h200() {
+  return {.name = "NVIDIA H200",
+          .major = 9,
+          .minor = 0,
+          .multiprocessors = 132,
+          .max_shared_bytes = 227 << 10,
+          .shared_bytes_per_multiprocessor = 228 << 10,
+          .max_threads_per_multiprocessor = 2048,
+          .l2_bytes = 60 << 20,
+          .total_bytes = std::int64_t{140} << 30,
+          .clock_hz = 1.98e9,
+          .memory_bytes_per_second = 4.8e12};
+}
+
+std::string reason(const char* problem, const std::string& changes, const Constraints& constraints = {}) {
+  const Problem p = parse_problem(problem);
+  const Candidate base = to_candidate(estimate_choices(p, {}, h200()));
+  const auto refusal = refuses(p, constraints, base.with(Candidate::parse(changes).choices()), h200());
+  return refusal ? refusal->reason : "";
+}
+
+TEST(CudaSearchSpace, WhatCannotRunIsRefusedWithItsReason) {
+  EXPECT_EQ(reason("b64 s100", "precision=fp16"), "");
+  EXPECT_THAT(reason("b64 s100", "path=plain"), testing::HasSubstr("every switch off"));
+  EXPECT_THAT(reason("b64 s100", "precision=bf16", {.fp32_only = true}), testing::HasSubstr("fp32_only"));
+  EXPECT_THAT(reason("b64 s100", "gemm_gelu=on", {.exact_activation = true}), testing::HasSubstr("tanh"));
+  EXPECT_EQ(reason("b64 s100", "gemm_gelu=off", {.exact_activation = true}), "");
+  EXPECT_EQ(reason("b64 s100 relu", "gemm_gelu=on", {.exact_activation = true}), "");
+  EXPECT_THAT(reason("b64 s100", "causal_skip=off"), testing::HasSubstr("causal_skip"));
+  EXPECT_THAT(reason("b64 s100", "slices=64"), testing::HasSubstr("slices=all"));
+  EXPECT_THAT(reason("b64 s100", "tile=round"), testing::HasSubstr("'round'"));
+  EXPECT_THAT(reason("b32 s100000 d1024 h16 f4096", "slices=all", {.memory_limit = std::int64_t{8} << 30}),
+              testing::HasSubstr("memory_limit is 8.0 GiB"));
+}
+
+TEST(CudaSearchSpace, TheEstimateFitsTheMemoryLimit) {
+  const Problem shape14 = parse_problem("b32 s100000 d1024 h16 f4096 f16 inplace");
+  const Constraints limit{.memory_limit = std::int64_t{2} << 30};
+  const Choices c = estimate_choices(shape14, limit, h200());
+  EXPECT_EQ(c.slices, 1);
+  EXPECT_FALSE(refuses(shape14, limit, to_candidate(c), h200()));
+}
+
+TEST(CudaSearchSpace, EveryGroupHasARunnableAlternative) {
+  for (const char* text : {"b64 s100", "b1 s100 mask", "b4 s4096 d512 h8 f2048", "b64 s100 d256 f1024 bi"}) {
+    const Problem p = parse_problem(text);
+    const Choices incumbent = estimate_choices(p, {}, h200());
+    for (const Group& group : search_groups(p, incumbent, h200())) {
+      int runnable = 0;
+      for (const auto& changes : group.alternatives)
+        runnable += !refuses(p, {}, to_candidate(incumbent).with(changes), h200()).has_value();
+      EXPECT_GT(runnable, 0) << text << " " << group.name;
+    }
+  }
+}
+
+#if __has_include(<cublasLt.h>)
+TEST(CublasLt, OurDeclarationsAreNvidias) {
+  EXPECT_EQ(int{lt::r_16bf}, int{CUDA_R_16BF});
+  EXPECT_EQ(int{lt::r_16f}, int{CUDA_R_16F});
+  EXPECT_EQ(int{lt::compute_32f}, int{CUBLAS_COMPUTE_32F});
+  EXPECT_EQ(int{lt::compute_32f_fast_tf32}, int{CUBLAS_COMPUTE_32F_FAST_TF32});
+  EXPECT_EQ(int{lt::not_supported}, int{CUBLAS_STATUS_NOT_SUPPORTED});
+  EXPECT_EQ(int{lt::epilogue_gelu_bias}, int{CUBLASLT_EPILOGUE_GELU_BIAS});
+  EXPECT_EQ(int{lt::epilogue_relu_bias}, int{CUBLASLT_EPILOGUE_RELU_BIAS});
+  EXPECT_EQ(int{lt::desc_transa}, int{CUBLASLT_MATMUL_DESC_TRANSA});
+  EXPECT_EQ(int{lt::desc_bias_pointer}, int{CUBLASLT_MATMUL_DESC_BIAS_POINTER});
+  EXPECT_EQ(int{lt::desc_bias_type}, int{CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE});
+  EXPECT_EQ(int{lt::layout_batch_stride}, int{CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET});
+  EXPECT_EQ(int{lt::preference_workspace}, int{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES});
+  EXPECT_EQ(int{lt::preference_alignment_d}, int{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES});
+  EXPECT_EQ(sizeof(lt::Algo), sizeof(cublasLtMatmulAlgo_t));
+  EXPECT_EQ(sizeof(lt::HeuristicResult), sizeof(cublasLtMatmulHeuristicResult_t));
+  EXPECT_EQ(offsetof(lt::HeuristicResult, waves), offsetof(cublasLtMatmulHeuristicResult_t, wavesCount));
+}
+#endif
+
+}  // namespace
+}  // namespace gnomon::cuda
