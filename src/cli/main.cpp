@@ -2,10 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <exception>
+#include <iostream>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <system_error>
 
 #include "cli/session.hpp"
 #include "cli/suggestions.hpp"
@@ -48,7 +53,9 @@ const char* kind_name(int code) {
 int report(const Session& session, int code, const std::string& message) {
   fmt::print(stderr, "gnomon: {}\n", message);
   if (session.json) {
-    fmt::print("{}\n", nlohmann::json{{"error", {{"kind", kind_name(code)}, {"message", message}}}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    const std::string json = nlohmann::json{{"error", {{"kind", kind_name(code)}, {"message", message}}}}.dump(
+        2, ' ', false, nlohmann::json::error_handler_t::replace);
+    std::puts(json.c_str());  // throws nothing: what goes wrong with stdout is looked at last
   }
   return code;
 }
@@ -83,12 +90,25 @@ int run(int argc, char** argv) {
     return report(session, static_cast<int>(error.kind()) + 1, error.what());
   } catch (const std::bad_alloc&) {
     return report(session, exit_environment, "out of memory; free some, or set --memory-limit");
+  } catch (const std::system_error& error) {  // a thread that cannot start
+    return report(session, exit_environment, error.what());
   } catch (const std::exception& error) {
     return report(session, exit_internal, fmt::format("{} (this is a bug in Gnomon)", error.what()));
   }
 }
 
+// Results that nobody got are no results: a full disk, a closed pipe.
+int delivered(int code) {
+  errno = 0;
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return code;
+  if (code != exit_environment)
+    fmt::print(stderr, "gnomon: stdout took not all of the output{}\n",
+               errno ? fmt::format(": {}", std::strerror(errno)) : "");
+  return exit_environment;
+}
+
 }  // namespace
 }  // namespace gnomon::cli
 
-int main(int argc, char** argv) { return gnomon::cli::run(argc, argv); }
+int main(int argc, char** argv) { return gnomon::cli::delivered(gnomon::cli::run(argc, argv)); }

@@ -1,12 +1,16 @@
 #include "core/memory.hpp"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <sstream>
+
+#include "core/error.hpp"
 
 namespace gnomon {
 namespace {
@@ -20,13 +24,37 @@ std::optional<std::int64_t> number_in(const fs::path& file) {
   return value;
 }
 
-std::int64_t mem_available() {
-  std::ifstream stream("/proc/meminfo");
-  std::string key;
-  for (std::int64_t kib = 0; stream >> key >> kib; stream.ignore(64, '\n')) {
-    if (key == "MemAvailable:") return kib * 1024;
+// "Key:   123 kB" in one of the system's tables.
+std::optional<std::int64_t> bytes_in(const char* table, std::string_view key) {
+  std::ifstream stream(table);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with(key)) return std::stoll(line.substr(key.size())) * 1024;
   }
-  return std::numeric_limits<std::int64_t>::max();
+  return std::nullopt;
+}
+
+struct ProcessLimit {
+  decltype(RLIMIT_AS) resource;
+  const char *name, *used;
+};
+constexpr ProcessLimit kProcessLimits[] = {{RLIMIT_AS, "RLIMIT_AS, ulimit -v", "VmSize:"},
+                                           {RLIMIT_DATA, "RLIMIT_DATA, ulimit -d", "VmData:"}};
+
+std::optional<std::int64_t> limit_of(const ProcessLimit& limit) {
+  rlimit set{};
+  if (getrlimit(limit.resource, &set) != 0 || set.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return static_cast<std::int64_t>(std::min<rlim_t>(set.rlim_cur, std::numeric_limits<std::int64_t>::max()));
+}
+
+std::optional<AvailableMemory> left_of_process_limits() {
+  std::optional<AvailableMemory> least;
+  for (const ProcessLimit& limit : kProcessLimits) {
+    const std::optional<std::int64_t> set = limit_of(limit);
+    if (!set) continue;
+    const std::int64_t left = std::max<std::int64_t>(*set - bytes_in("/proc/self/status", limit.used).value_or(0), 0);
+    if (!least || left < least->bytes) least = {left, limit.name};
+  }
+  return least;
 }
 
 // Pages of files count as used by a group, yet the kernel gives them back first.
@@ -64,8 +92,24 @@ void tighten(AvailableMemory& memory, const Version& version, const std::string&
 
 }  // namespace
 
+bool has_process_limits() {
+  return std::ranges::any_of(kProcessLimits, [](const ProcessLimit& limit) { return limit_of(limit).has_value(); });
+}
+
+void require_library_reserve() {
+  const auto left = left_of_process_limits();
+  if (!left || left->bytes >= kLibraryReserve) return;
+  throw_environment(
+      "{} of address space are left ({}), {} are needed for the code that oneDNN generates: raise the limit",
+      format_bytes(static_cast<double>(left->bytes)), left->source, format_bytes(double{kLibraryReserve}));
+}
+
 AvailableMemory available_memory() {
-  AvailableMemory memory{mem_available(), "/proc/meminfo"};
+  AvailableMemory memory{bytes_in("/proc/meminfo", "MemAvailable:").value_or(std::numeric_limits<std::int64_t>::max()),
+                         "/proc/meminfo"};
+  if (const auto left = left_of_process_limits(); left && left->bytes - kLibraryReserve < memory.bytes)
+    memory = {std::max<std::int64_t>(left->bytes - kLibraryReserve, 0),
+              fmt::format("{} less {} for generated code", left->source, format_bytes(double{kLibraryReserve}))};
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {  // "0::/path" or "4:memory:/path"
     const std::size_t first = line.find(':');

@@ -8,10 +8,18 @@ namespace gnomon {
 
 struct AvailableMemory {
   std::int64_t bytes = 0;
-  std::string source;  // "/proc/meminfo" or the control group that is tighter
+  std::string source;  // "/proc/meminfo", or the control group or the process's own limit that is tighter
 };
 
+// The least of what the system, the control groups and the process's own limits leave; of the last, kLibraryReserve is
+// left out.
 AvailableMemory available_memory();
+
+// Kept of the process's own limits (ulimit -v, ulimit -d) for what libraries take without asking. oneDNN generates code
+// when a product is made and when it first runs, and crashes when there is no room for it.
+inline constexpr std::int64_t kLibraryReserve = std::int64_t{32} << 20;
+bool has_process_limits();
+void require_library_reserve();          // environment error when a limit leaves less; nothing without limits
 std::string format_bytes(double bytes);  // "812.3 MiB"
 
 }  // namespace gnomon

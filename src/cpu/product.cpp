@@ -8,7 +8,9 @@
 #include <new>
 
 #include "core/error.hpp"
+#include "core/memory.hpp"
 #include "cpu/one_omp_thread.hpp"
+#include "cpu/thread_pool.hpp"
 #include "cpu/vec_kernels.hpp"
 
 namespace gnomon::cpu {
@@ -52,6 +54,14 @@ Attributes attributes(const ProductSpec& spec) {
   }
   check_dnnl(dnnl_primitive_attr_set_post_ops(attr.value, post.value), "setting post-ops");
   return attr;
+}
+
+// Under a limit on address space, asked before every product. A thread's first allocation may take 64 MiB of it for the
+// allocator's own arena: it is made before the question, not after.
+void require_room_for_code(int workers) {
+  if (!has_process_limits()) return;
+  ThreadPool::shared().run(workers, [](int) { ::operator delete(::operator new(64)); });
+  require_library_reserve();
 }
 
 PrimitiveDesc matmul_desc(const dnnl_memory_desc_t& a, const dnnl_memory_desc_t& b, const dnnl_memory_desc_t* bias,
@@ -101,6 +111,15 @@ std::vector<float> stack(const std::vector<const LinearWeights*>& parts, std::ve
   return weight;
 }
 
+// oneDNN keeps the last 1024 products with their code, some 0.2 MiB for each length met, long after our plans are gone.
+// As many as a planning goes back to are enough. A capacity that somebody chose is left alone.
+void bound_primitive_cache() {
+  constexpr int usual = 1024, enough = 64;
+  int capacity = 0;
+  check_dnnl(dnnl_get_primitive_cache_capacity(&capacity), "asking for the cache's capacity");
+  if (capacity == usual) check_dnnl(dnnl_set_primitive_cache_capacity(enough), "bounding the cache");
+}
+
 }  // namespace
 
 void check_dnnl(dnnl_status_t status, const char* what) {
@@ -112,6 +131,7 @@ void check_dnnl(dnnl_status_t status, const char* what) {
 
 dnnl_engine_t dnnl_cpu_engine() {
   static const dnnl_engine_t engine = [] {
+    bound_primitive_cache();
     dnnl_engine_t e = nullptr;
     check_dnnl(dnnl_engine_create(&e, dnnl_cpu, 0), "opening the CPU engine");
     return e;
@@ -203,6 +223,7 @@ void BoundMatmul::run(int worker, const void* x, void* y, const void* weight) co
 Product::Product(WeightPacks& packs, const std::vector<const LinearWeights*>& parts, const ProductSpec& spec,
                  int workers)
     : spec_(spec) {
+  require_room_for_code(workers);
   const OneOmpThread one;
   const std::int64_t in = parts.front()->in;
   std::int64_t out = 0;
@@ -217,6 +238,7 @@ Product::Product(WeightPacks& packs, const std::vector<const LinearWeights*>& pa
 
 Product::Product(const LinearWeights& weights, const ProductSpec& spec, int workers) : spec_(spec) {
   if (spec.bf16) throw_internal("a bf16 product needs a packed weight");
+  require_room_for_code(workers);
   const OneOmpThread one;
   const bool has_bias = !weights.bias.empty();
   const dnnl_memory_desc_t weight = matrix(weights.in, weights.out, 1, weights.in, dnnl_f32);
@@ -228,6 +250,7 @@ Product::Product(const LinearWeights& weights, const ProductSpec& spec, int work
 
 PlainProduct::PlainProduct(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t lda, std::int64_t ldb,
                            std::int64_t ldy, bool b_transposed, int workers) {
+  require_room_for_code(workers);
   const OneOmpThread one;
   const dnnl_memory_desc_t a = matrix(m, k, lda, 1, dnnl_f32);
   const dnnl_memory_desc_t b = b_transposed ? matrix(k, n, 1, ldb, dnnl_f32) : matrix(k, n, ldb, 1, dnnl_f32);
