@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/error.hpp"
+#include "core/memory.hpp"
 #include "cpu/arena.hpp"
 #include "cpu/bare_products.hpp"
 #include "cpu/cache_eviction.hpp"
@@ -74,7 +76,9 @@ class CpuBackend final : public Backend {
 
   Candidate plain(const Problem&) const override { return to_candidate(plain_choices(threads_)); }
   Candidate estimate(const Problem& problem, const Constraints& constraints) const override {
-    return forced_candidate(estimate_choices(problem, threads_), constraints.forced);
+    const std::int64_t room =
+        std::min(available_memory().bytes, constraints.memory_limit.value_or(std::numeric_limits<std::int64_t>::max()));
+    return forced_candidate(shrunk_to_fit(problem, estimate_choices(problem, threads_), room), constraints.forced);
   }
   double estimate_plain_seconds(const Problem& problem) const override { return plain_seconds(problem, threads_); }
   std::vector<Group> groups(const Problem& problem, const Candidate& incumbent) const override {

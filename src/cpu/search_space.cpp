@@ -124,6 +124,26 @@ Choices estimate_choices(const Problem& problem, int threads) {
   return c;
 }
 
+Choices shrunk_to_fit(const Problem& problem, Choices c, std::int64_t room) {
+  constexpr std::int64_t fewest_rows = 32;  // below, products are as slow as they are small
+  while (scratch_bytes(problem, c) > room) {
+    const std::int64_t sequences = c.slices == 0 ? problem.batch : c.slices;
+    const std::int64_t rows = c.chunk == 0 ? sequences * problem.seq : c.chunk;
+    if (sequences > 1) {
+      c.slices = sequences / 2;
+    } else if (rows > fewest_rows) {
+      c.chunk = std::max(fewest_rows, rows / 2);
+    } else if (c.partition == Partition::row) {
+      c.partition = Partition::head;  // which keeps Q, K and V of one layer, not of two
+    } else if (c.threads > 1) {
+      c.threads /= 2;
+    } else {
+      break;
+    }
+  }
+  return c;
+}
+
 Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& forced) {
   const auto is_forced = [&](std::string_view name, std::string_view value) {
     return std::find(forced.begin(), forced.end(), Choice{std::string(name), std::string(value)}) != forced.end();

@@ -12,6 +12,9 @@
 namespace gnomon::cpu {
 
 Choices estimate_choices(const Problem& problem, int threads);
+// `choices` with ever smaller slices and row blocks, at last on fewer threads, until their scratch fits into `room`
+// bytes or nothing is left to be made smaller.
+Choices shrunk_to_fit(const Problem& problem, Choices choices, std::int64_t room);
 // `choices` with the forced values, and whatever contradicts those values and is not forced itself brought into line.
 Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& forced);
 // Of a pass of the reference path, from the measured peak of one core (product_peak) and a stated number of passes.

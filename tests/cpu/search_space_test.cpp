@@ -111,6 +111,20 @@ TEST_F(SearchSpaceTest, EstimateAndAlternativesAreSound) {
   }
 }
 
+TEST_F(SearchSpaceTest, AnEstimateShrinksUntilItFits) {
+  for (const char* text : {"b64 s100 d64 h4 l2 f128", "b1 s3000 d64 h4 l2 f128", "b7 s33 d64 h4 l2 f128 pre mask"}) {
+    const Problem problem = parse_problem(text);
+    const Choices usual = cpu::estimate_choices(problem, 4);
+    const auto bytes = [&](const Choices& c) { return make_stack_layout(problem, c).total_floats * 4; };
+    const Choices least = cpu::shrunk_to_fit(problem, usual, 0);
+    EXPECT_EQ(least.threads, 1);
+    EXPECT_EQ(least.chunk, 32);
+    EXPECT_EQ(cpu::to_candidate(cpu::shrunk_to_fit(problem, usual, bytes(usual))), cpu::to_candidate(usual));
+    for (std::int64_t room = bytes(least); room < bytes(usual); room = room * 5 / 4)
+      EXPECT_LE(bytes(cpu::shrunk_to_fit(problem, usual, room)), room) << text;
+  }
+}
+
 TEST_F(SearchSpaceTest, PlainSecondsGrowWithTheProblemAndShrinkWithThreads) {
   const double one = cpu::plain_seconds(problem_, 1);
   EXPECT_GT(one, 0);

@@ -88,6 +88,18 @@ TEST(CpuRun, ThePlainPathUsesTheWeightsWhereTheyLie) {
   EXPECT_EQ(engine.stats().packed_bytes, 0);
 }
 
+// Neither the plain path nor what would be the estimate fits: a single sequence at a time does.
+TEST(CpuRun, LittleMemoryMeansSmallSlices) {
+  CpuCase c{.problem = parse_problem("b32 s16 d32 h4 l2 f48")};
+  auto options = quick_options();
+  options.constraints.memory_limit = 40 << 10;
+  Caller caller(c);
+  Engine engine(caller.weights(), options);
+  caller.expect_right_answer(engine);
+  EXPECT_LE(engine.stats().scratch_bytes, 40 << 10);
+  EXPECT_EQ(engine.explain(c.problem)->winner.get("slices"), "1");
+}
+
 // ---- processes
 
 // Not a test of its own: what the spawned processes run.
