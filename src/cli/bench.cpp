@@ -1,7 +1,6 @@
 // `gnomon bench`: plans and measures rows within a budget of time; what cannot run is listed with the reason.
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <charconv>
 #include <limits>
 #include <memory>
 
@@ -9,6 +8,7 @@
 #include "cli/bench_report.hpp"
 #include "cli/engine_flags.hpp"
 #include "cli/session.hpp"
+#include "cli/text_file.hpp"
 #include "core/error.hpp"
 #include "core/memory.hpp"
 #include "suite.hpp"
@@ -28,10 +28,12 @@ struct Arguments {
   bool quick = false, replan = false;
 };
 
-std::string read_file(const std::string& path) {
-  std::ifstream stream(path);
-  if (!stream) throw_environment("cannot read the suite {}", path);
-  return {std::istreambuf_iterator<char>(stream), {}};
+// CLI11's own ranges let nan pass.
+std::string positive_seconds(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool number = error == std::errc() && end == text.data() + text.size();
+  return number && value > 0 && value <= 1e9 ? "" : fmt::format("expected seconds above 0, at most 1e9, got {}", text);
 }
 
 bool wanted(const Arguments& arguments, const std::string& id) {
@@ -42,7 +44,7 @@ bool wanted(const Arguments& arguments, const std::string& id) {
 std::vector<BenchRow> rows_of(const Arguments& arguments) {
   std::vector<BenchRow> all;
   if (!arguments.suite.empty()) {
-    all = suite_rows(read_file(arguments.suite), arguments.suite);
+    all = suite_rows(read_text(arguments.suite), arguments.suite);
   } else if (arguments.problems.empty()) {
     all = suite_rows(builtin_suite, "the built-in suite");
   }
@@ -121,17 +123,6 @@ BenchReport measure(const Arguments& arguments, std::vector<BenchRow> rows) {
   return report;
 }
 
-void write(const std::string& target, const std::string& text) {
-  if (target == "-") {
-    fmt::print("{}", text);
-    return;
-  }
-  std::ofstream stream(target);
-  stream << text;
-  stream.close();
-  if (!stream) throw_environment("cannot write {}", target);
-}
-
 void run(const Arguments& arguments, Session& session) {
   session.json = arguments.json == "-";
   BenchReport report = measure(arguments, rows_of(arguments));
@@ -139,9 +130,11 @@ void run(const Arguments& arguments, Session& session) {
     const std::size_t equals = std::min(note.find('='), note.size());
     report.notes.emplace_back(note.substr(0, equals), note.substr(std::min(equals + 1, note.size())));
   }
-  if (!arguments.json.empty()) write(arguments.json, bench_json(report).dump(2) + "\n");
-  if (!arguments.csv.empty()) write(arguments.csv, bench_csv(report));
+  if (!arguments.json.empty()) write_text(arguments.json, bench_json(report).dump(2) + "\n");
+  if (!arguments.csv.empty()) write_text(arguments.csv, bench_csv(report));
   if (arguments.json != "-" && arguments.csv != "-") fmt::print("{}", bench_table(report));
+  const auto ran = [](const RowResult& result) { return result.not_run.empty(); };
+  if (std::ranges::none_of(report.results, ran)) session.exit_code = exit_environment;
   for (const RowResult& result : report.results) {
     if (result.failed)
       session.exit_code = std::max<int>(session.exit_code, result.not_run.empty() ? exit_check_failed : exit_internal);
@@ -164,14 +157,16 @@ void add_bench(CLI::App& app, Session& session) {
   command->add_option("--shape", arguments->shape, "What the models run on (default: \"b32 s128 mask\")");
   command->add_flag("--quick", arguments->quick, "Under a minute: a budget of 50 s, large shapes left out");
   command->add_option("--budget", arguments->budget, "Seconds for the whole bench (default 480), split over the rows")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_seconds);
   command->add_flag("--replan", arguments->replan, "Neither use nor keep stored plans");
   command->add_option("--json", arguments->json, "Write JSON to FILE, or - for stdout");
   command->add_option("--csv", arguments->csv, "Write CSV to FILE, or - for stdout");
   command->add_option("--note", arguments->notes, "NAME=VALUE kept in the JSON, as commit=1a2b3c")
       ->allow_extra_args(false);
   command->footer(
-      "\nExits with 1 when an answer is out of contract. A row that cannot run is listed with the reason.\n\n"
+      "\nExits with 1 when an answer is out of contract, with 3 when no row could run. A row that cannot run is listed "
+      "with\n"
+      "the reason.\n\n"
       "Examples:\n  gnomon bench --quick\n  gnomon bench \"b64 s100 d128\" \"b1 s512 d768 h12 f3072 bi\"\n"
       "  gnomon bench --only 1,5,9 --json results.json\n"
       "  gnomon bench --model MiniLM=model.safetensors --shape \"b32 s128 mask\"");

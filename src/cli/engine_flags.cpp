@@ -91,4 +91,8 @@ Problem parse_problem_argument(const std::string& text) {
   }
 }
 
+Problem parse_problem_argument(const std::vector<std::string>& words) {
+  return parse_problem_argument(fmt::format("{}", fmt::join(words, " ")));
+}
+
 }  // namespace gnomon::cli

@@ -24,5 +24,6 @@ class EngineFlags {
 
 // parse_problem with a suggestion for a misspelt word.
 Problem parse_problem_argument(const std::string& text);
+Problem parse_problem_argument(const std::vector<std::string>& words);  // one argument, or one for each word
 
 }  // namespace gnomon::cli

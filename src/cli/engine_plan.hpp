@@ -1,6 +1,9 @@
 // The engine as a plan, so that one instrument measures and judges the engine, its plan and the reference path alike.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "engine/engine.hpp"
 
 namespace gnomon::cli {
@@ -14,5 +17,11 @@ class EnginePlan : public Plan {
  private:
   Engine& engine_;
 };
+
+// For questions about the device alone: any weights do, packed by nobody.
+inline std::unique_ptr<Backend> backend_without_weights(const std::string& device, const Constraints& constraints) {
+  const StackConfig smallest{.layers = 1, .d_model = 1, .n_heads = 1, .d_ff = 1};
+  return make_backend(device, std::make_shared<const Weights>(Weights::random(smallest, 0)), constraints);
+}
 
 }  // namespace gnomon::cli

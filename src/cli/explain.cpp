@@ -21,11 +21,6 @@ struct Arguments {
   bool stored = false;
 };
 
-Weights weights_for(const Arguments& arguments, const Problem& problem) {
-  if (arguments.weights.empty()) return Weights::random(problem.config, arguments.seed);
-  return Weights::from_safetensors(arguments.weights, problem.config);
-}
-
 PlanRecord record_of(Engine& engine, const Problem& problem, const Arguments& arguments) {
   const std::optional<PlanRecord> known = engine.explain(problem);
   if (known && (arguments.stored || known->effort >= engine.options().effort)) return *known;
@@ -37,12 +32,12 @@ PlanRecord record_of(Engine& engine, const Problem& problem, const Arguments& ar
 }
 
 void run(const Arguments& arguments, const Session& session) {
-  Problem problem = parse_problem_argument(fmt::format("{}", fmt::join(arguments.words, " ")));
+  Problem problem = parse_problem_argument(arguments.words);
   ProgressLine progress;
   EngineOptions options = arguments.engine.options(problem);
   options.progress = progress.planner("explain");
   problem.device = options.device;
-  Engine engine(weights_for(arguments, problem), options);
+  Engine engine(weights_of(arguments.weights, problem.config, arguments.seed), options);
   const InterruptiblePlanning interruptible(engine);
   const PlanRecord record = record_of(engine, problem, arguments);
   progress.clear();
@@ -61,7 +56,7 @@ void add_explain(CLI::App& app, Session& session) {
   auto arguments = std::make_shared<Arguments>(*command);
   command->add_option("PROBLEM", arguments->words, "The problem, as \"b64 s100 d128\"")->required();
   command->add_option("--weights", arguments->weights, "Plan with these weights (safetensors) instead of random ones");
-  command->add_option("--seed", arguments->seed, "Seed of random weights and input (default 1)");
+  add_seed(*command, arguments->seed, "Seed of random weights and input (default 1)");
   command->add_flag("--stored", arguments->stored, "Do not plan: show what is stored, or fail");
   add_json_flag(*command, session);
   command->footer(

@@ -1,13 +1,14 @@
 // `gnomon plans`: what is stored, and how to move it.
-#include <fstream>
-#include <iostream>
-#include <iterator>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "cli/engine_flags.hpp"
+#include "cli/engine_plan.hpp"
 #include "cli/session.hpp"
 #include "cli/table.hpp"
+#include "cli/text_file.hpp"
 #include "core/error.hpp"
 
 namespace gnomon::cli {
@@ -21,17 +22,11 @@ struct Arguments {
   bool force = false, all = false;
 };
 
-// The store belongs to a device's environment, which only a backend can tell; any weights do for the question.
+// The store belongs to a device's environment, which only a backend can tell.
 PlanStore open_store(const Arguments& arguments) {
   const EngineOptions options = arguments.engine.options();
-  const StackConfig smallest{.layers = 1, .d_model = 1, .n_heads = 1, .d_ff = 1};
-  const auto weights = std::make_shared<const Weights>(Weights::random(smallest, 0));
-  const auto backend = make_backend(options.device, weights, options.constraints);
+  const auto backend = backend_without_weights(options.device, options.constraints);
   return PlanStore(options.plan_directory.value_or(default_plan_directory()), backend->environment());
-}
-
-Problem problem_of(const Arguments& arguments) {
-  return parse_problem_argument(fmt::format("{}", fmt::join(arguments.words, " ")));
 }
 
 // A large problem is timed on a part of itself, which its times are of.
@@ -44,7 +39,10 @@ std::string timed_on(const PlanRecord& record) {
 
 void list(const Arguments& arguments, const Session& session) {
   PlanStore store = open_store(arguments);
-  const std::vector<PlanRecord> records = store.list();
+  std::vector<PlanRecord> records = store.list();
+  std::ranges::stable_sort(records, {}, [](const PlanRecord& record) {
+    return std::tuple(to_string(record.problem.config), record.problem.seq, record.problem.batch);
+  });
   if (session.json) {
     fmt::print("{}\n", nlohmann::json{{"file", store.file().string()}, {"plans", records}}.dump(2));
     return;
@@ -65,7 +63,7 @@ void list(const Arguments& arguments, const Session& session) {
 }
 
 void show(const Arguments& arguments, const Session& session) {
-  const Problem problem = problem_of(arguments);
+  const Problem problem = parse_problem_argument(arguments.words);
   PlanStore store = open_store(arguments);
   const std::optional<PlanRecord> record = store.find(problem, arguments.engine.options().constraints);
   if (!record) {
@@ -76,22 +74,7 @@ void show(const Arguments& arguments, const Session& session) {
 }
 
 void export_plans(const Arguments& arguments) {
-  const std::string text = open_store(arguments).export_json();
-  if (arguments.file == "-") {
-    fmt::print("{}\n", text);
-    return;
-  }
-  std::ofstream stream(arguments.file, std::ios::binary);
-  stream << text << '\n';
-  stream.close();
-  if (!stream) throw_environment("cannot write {}", arguments.file);
-}
-
-std::string read_all(const std::string& file) {
-  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw_environment("cannot read {}", file);
-  return {std::istreambuf_iterator<char>(stream), {}};
+  write_text(arguments.file, open_store(arguments).export_json() + "\n");
 }
 
 void tell(const Session& session, const char* done, std::size_t count) {
@@ -103,14 +86,15 @@ void tell(const Session& session, const char* done, std::size_t count) {
 }
 
 void import_plans(const Arguments& arguments, const Session& session) {
-  tell(session, "imported", open_store(arguments).import_json(read_all(arguments.file), arguments.force));
+  tell(session, "imported", open_store(arguments).import_json(read_text(arguments.file), arguments.force));
 }
 
 void forget(const Arguments& arguments, const Session& session) {
   if (arguments.all != arguments.words.empty()) {
     throw_caller("`plans forget` takes either a PROBLEM or --all, {}", arguments.all ? "got both" : "got neither");
   }
-  const std::optional<Problem> problem = arguments.all ? std::nullopt : std::optional(problem_of(arguments));
+  const std::optional<Problem> problem =
+      arguments.all ? std::nullopt : std::optional(parse_problem_argument(arguments.words));
   tell(session, "forgotten", open_store(arguments).forget(problem));
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
 
 namespace gnomon::cli {
 
@@ -27,6 +29,11 @@ void add_verify(CLI::App& app, Session& session);
 void add_plans(CLI::App& app, Session& session);
 void add_info(CLI::App& app, Session& session);
 void add_completion(CLI::App& app, Session& session);
+
+// CLI11 would wrap a negative one round to a huge seed.
+inline CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const std::string& help) {
+  return command.add_option("--seed", seed, help)->check(CLI::NonNegativeNumber);
+}
 
 inline CLI::Option* add_json_flag(CLI::App& command, Session& session) {
   return command.add_flag("--json", session.json, "Print JSON on stdout");

@@ -52,9 +52,7 @@ class Comparison {
 };
 
 std::vector<Sample> verify(Problem problem, const Arguments& arguments, ProgressLine& progress) {
-  const auto weights = std::make_shared<const Weights>(
-      arguments.weights.empty() ? Weights::random(problem.config, arguments.seed)
-                                : Weights::from_safetensors(arguments.weights, problem.config));
+  const auto weights = std::make_shared<const Weights>(weights_of(arguments.weights, problem.config, arguments.seed));
   EngineOptions options = arguments.engine.options(problem);
   options.progress = progress.planner("verify");
   problem.device = options.device;
@@ -102,7 +100,7 @@ void print_text(const std::vector<Sample>& samples, std::size_t failed) {
 }
 
 void run(const Arguments& arguments, Session& session) {
-  const Problem problem = parse_problem_argument(fmt::format("{}", fmt::join(arguments.words, " ")));
+  const Problem problem = parse_problem_argument(arguments.words);
   ProgressLine progress;
   const std::vector<Sample> samples = verify(problem, arguments, progress);
   progress.clear();
@@ -124,7 +122,7 @@ void add_verify(CLI::App& app, Session& session) {
   auto arguments = std::make_shared<Arguments>(*command);
   command->add_option("PROBLEM", arguments->words, "The problem, as \"b64 s100 d128\"")->required();
   command->add_option("-n,--samples", arguments->samples, "How many inputs (default 5)")->check(CLI::Range(1, 1000000));
-  command->add_option("--seed", arguments->seed, "Seed of weights and inputs (default 1)");
+  add_seed(*command, arguments->seed, "Seed of weights and inputs (default 1)");
   command->add_option("--weights", arguments->weights, "Use these weights (safetensors) instead of random ones");
   command->add_flag("--no-masks", arguments->no_masks, "Do not check the same problem with padding masks as well");
   add_json_flag(*command, session);

@@ -90,6 +90,10 @@ std::string_view name_of(MaskKind kind) {
   return "?";
 }
 
+Weights weights_of(const std::string& file, const StackConfig& config, std::uint64_t seed) {
+  return file.empty() ? Weights::random(config, seed) : Weights::from_safetensors(file, config);
+}
+
 std::size_t Workload::bytes(const Problem& problem) {
   return static_cast<std::size_t>(problem.elements()) * size_of(problem.dtype);
 }

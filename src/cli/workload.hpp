@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "cli/buffer.hpp"
 #include "cli/device_call.hpp"
 #include "core/problem.hpp"
+#include "core/weights.hpp"
 
 namespace gnomon::cli {
 
@@ -14,6 +16,9 @@ enum class MaskKind { right, left, holes, all_valid, one_empty };
 inline constexpr MaskKind all_mask_kinds[] = {MaskKind::right, MaskKind::left, MaskKind::holes, MaskKind::all_valid,
                                               MaskKind::one_empty};
 std::string_view name_of(MaskKind kind);
+
+// Of a file, or random when there is none.
+Weights weights_of(const std::string& file, const StackConfig& config, std::uint64_t seed);
 
 class Workload {
  public:

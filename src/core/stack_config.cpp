@@ -70,8 +70,10 @@ void check(const StackConfig& config) {
   if (config.d_model % config.n_heads != 0) {
     throw_caller("{}: d_model {} is not divisible by n_heads {}", kWhat, config.d_model, config.n_heads);
   }
-  if (!(std::isfinite(config.eps) && config.eps > 0)) {
-    throw_caller("{}: eps is {}, it must be finite and above 0", kWhat, config.eps);
+  // LayerNorm adds it in fp32: a subnormal one would be 0 there, and 1/sqrt(0 + 0) infinite.
+  constexpr double least = std::numeric_limits<float>::min(), most = std::numeric_limits<float>::max();
+  if (!(config.eps >= least && config.eps <= most)) {
+    throw_caller("{}: eps is {}, it must be a normal fp32 number, {:.8g} to {:.8g}", kWhat, config.eps, least, most);
   }
   const double d = static_cast<double>(config.d_model), f = static_cast<double>(config.d_ff);
   const double bytes = static_cast<double>(config.layers) * (4 * d * d + 2 * d * f + 9 * d + f) * sizeof(double);

@@ -73,13 +73,16 @@ bool Search::first_of_any_group(const Candidate& plain, bool timed) {
 }
 
 void Search::fail_without_candidate() const {
-  const bool all_refused = std::ranges::all_of(contest_.reports, [&](const CandidateReport& report) {
-    return backend_.refuses(problem_, options_.constraints, report.candidate).has_value();
+  // Demands that leave only what cannot run and what breaks the contract are the caller's; memory and libraries are
+  // not.
+  const bool asked_too_much = std::ranges::all_of(contest_.reports, [&](const CandidateReport& report) {
+    const bool judged_wrong = report.outcome == Outcome::rejected && report.worst > 0;
+    return judged_wrong || backend_.refuses(problem_, options_.constraints, report.candidate).has_value();
   });
   Constraints refusing = options_.constraints;
   refusing.timing = Timing::warm;
   const std::string demands = refusing.to_string();
-  throw Error(all_refused && !demands.empty() ? ErrorKind::caller : ErrorKind::environment,
+  throw Error(asked_too_much && !demands.empty() ? ErrorKind::caller : ErrorKind::environment,
               fmt::format("no candidate can run {}{}:{}", to_string(problem_),
                           demands.empty() ? "" : " under " + demands, list_fates(contest_.reports)));
 }

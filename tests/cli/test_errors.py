@@ -1,8 +1,11 @@
 """Mistakes: the exit code, one line on stderr with the values and what to do, JSON when it was asked for."""
 
 import json
+import subprocess
 
 import pytest
+
+from conftest import BUILD
 
 CALLER, ENVIRONMENT = 2, 3
 
@@ -22,6 +25,14 @@ CALLER, ENVIRONMENT = 2, 3
     (["completion", "tcsh"], "tcsh"),
     (["bench", "--model", "MiniLM"], "NAME=PATH"),
     (["verify", "b2 s3 d16 h2 l1 f8", "-n", "0"], "samples"),
+    (["verify", "b2 s3 d16 h2 l1 f8", "--seed", "-1"], "--seed"),
+    (["explain", "b2 s3 d16 h2 l1 f8", "--seed", "1.5"], "--seed"),
+    (["bench", "--budget", "nan"], "nan"),
+    (["bench", "--budget", "inf"], "inf"),
+    (["bench", "--budget", "0"], "--budget"),
+    (["explain", "b2 s3 d16 h2 l1 f8", "--plan-budget", "nan"], "nan"),
+    (["explain", "b2 s3 d16 h2 l1 f8 eps=1e-39"], "1.1754944e-38"),
+    (["explain", "b2 s3 d16 h2 l1 f8 eps=1e39"], "3.4028235e+38"),
 ])
 def test_callers_errors(gnomon, words, expected):
     done = gnomon(*words, code=CALLER)
@@ -34,11 +45,44 @@ def test_callers_errors(gnomon, words, expected):
     ["bench", "--suite", "missing.json"],
     ["bench", "--model", "M=missing.safetensors"],
     ["plans", "import", "missing.json"],
+    ["plans", "import", "."],
+    ["plans", "export", "."],
+    ["plans", "export", "/dev/full"],
+    ["bench", "--suite", "."],
+    ["bench", "b1 s2 d8 h2 l1 f8", "--budget", "2", "--json", "/dev/full"],
+    ["bench", "b1 s2 d8 h2 l1 f8", "--budget", "2", "--csv", "/dev/full"],
     ["explain", "b1 s2 d8 h2 l1 f8 @cuda:0"],
 ])
 def test_environment_errors(gnomon, words):
     done = gnomon(*words, code=ENVIRONMENT)
     assert done.stderr.startswith("gnomon: ") and len(done.stderr.splitlines()) == 1
+
+
+SMALL = "b1 s2 d8 h2 l1 f8"
+
+
+@pytest.mark.parametrize("words", [
+    ["info"], ["info", "--json"], ["--help"], ["--version"], ["completion", "bash"], ["plans", "list"], ["plans", "list", "--json"],
+    ["plans", "export"], ["plans", "show", SMALL], ["explain", SMALL], ["explain", SMALL, "--json"], ["explain", "b1 d7 h2", "--json"],
+    ["verify", SMALL, "-n", "1", "--json"], ["bench", SMALL, "--budget", "2"], ["bench", SMALL, "--budget", "2", "--json", "-"],
+])
+def test_results_that_a_full_device_took_are_lost(gnomon, words):
+    gnomon("explain", SMALL, "--effort", "estimate")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BUILD / "gnomon", *words], stdout=full, stderr=subprocess.PIPE, text=True, env=gnomon.environment, cwd=gnomon.folder)
+    assert done.returncode == ENVIRONMENT and "terminate" not in done.stderr
+    assert "No space left" in done.stderr or "took not all of the output" in done.stderr
+
+
+def test_a_bench_in_which_nothing_ran(gnomon):
+    done = gnomon("bench", "b32 s1000000 d1024 h16 f4096", "--budget", "3", code=ENVIRONMENT)
+    assert "not run: memory" in done.stdout
+
+
+def test_a_forced_precision_that_breaks_the_contract_is_the_callers(gnomon):
+    # No two orders of summation agree to 1e-12: fused attention is out of contract in every candidate.
+    done = gnomon("explain", "b2 s5 d16 h2 l2 f48 abs=1e-12 rel=1e-12", "--force", "fused_attention=on", code=CALLER)
+    assert "under fused_attention=on" in done.stderr and "of the limit" in done.stderr
 
 
 def test_errors_are_json_when_results_are(gnomon):

@@ -103,6 +103,7 @@ TEST(Grammar, ErrorsNameTheWordItsPlaceAndWhatIsAllowed) {
       {"eps=", "the value is not a number"},
       {"eps=nan", "eps is nan"},
       {"eps=0", "eps is 0"},
+      {"eps=1e-38", "a normal fp32 number, 1.1754944e-38"},
       {"abs=-1", "abs is -1"},
       {"headroom=inf", "headroom is inf"},
       {"@gpu", "'@gpu' (column 1): no such kind of device"},
