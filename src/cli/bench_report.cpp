@@ -86,6 +86,24 @@ std::string legend(const BenchReport& report) {
                     report.seconds, report.budget_seconds);
 }
 
+// The same products on an idle machine differ by a few per cent.
+std::string load_warning(const BenchReport& report) {
+  constexpr double calm = 0.2;
+  std::string rows;
+  double worst = 0;
+  for (std::size_t i = 0; i < report.rows.size(); ++i) {
+    const double spread = report.results[i].bare_spread;
+    if (spread <= calm) continue;
+    rows += (rows.empty() ? "" : ", ") + report.rows[i].id;
+    worst = std::max(worst, spread);
+  }
+  if (rows.empty()) return "";
+  return fmt::format(
+      "WARNING: the machine was busy with something else: the bare products' own rate varied by up to {:.0f}% ({}).\n"
+      "Shares of it, and times, of these rows are not to be trusted.\n",
+      100 * worst, rows);
+}
+
 Json json_of(const Quartiles& q) { return {{"low", q.low}, {"median", q.median}, {"high", q.high}}; }
 Json json_of(const Interval& i) {
   return {{"low", i.low}, {"median", i.median}, {"high", i.high}, {"coverage", i.coverage}};
@@ -102,6 +120,7 @@ Json measured(const BenchRow& row, const RowResult& result) {
           {"samples", result.samples},
           {"flops_per_second", rate},
           {"bare_flops_per_second", result.bare_flops},
+          {"bare_spread", result.bare_spread},
           {"of_bare", result.bare_flops > 0 ? Json(rate / result.bare_flops) : Json()},
           {"plain_seconds", result.plain ? json_of(*result.plain) : Json()},
           {"no_plain", result.no_plain},
@@ -160,7 +179,7 @@ std::string bench_table(const BenchReport& report) {
     if (!result.no_plain.empty()) plans += fmt::format("{:<8}   reference path not timed: {}\n", "", result.no_plain);
     if (!result.verdict.fault.empty()) plans += fmt::format("{:<8}   FAILED: {}\n", "", result.verdict.fault);
   }
-  return table.text() + legend(report) + "\nProblems and plans:\n" + plans;
+  return table.text() + legend(report) + load_warning(report) + "\nProblems and plans:\n" + plans;
 }
 
 nlohmann::ordered_json bench_json(const BenchReport& report) {

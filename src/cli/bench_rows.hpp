@@ -31,11 +31,12 @@ struct RowResult {
   Quartiles plan;  // seconds of Engine::forward
   int samples = 0;
   std::optional<Quartiles> plain;
-  std::string no_plain;              // why the reference path was not timed
-  Interval speedup;                  // over the reference path, pair by pair
+  std::string no_plain;               // why the reference path was not timed
+  Interval speedup;                   // over the reference path, pair by pair
   std::optional<Quartiles> overhead;  // of a pass without its kernels, seconds
 
-  double bare_flops = 0;  // per second, of the bare products; 0: not measured
+  double bare_flops = 0;   // per second, of the bare products; 0: not measured
+  double bare_spread = 0;  // of their rate over this row's time, as share of bare_flops
   Verdict verdict;
   std::int64_t scratch_bytes = 0, packed_bytes = 0;
 };

@@ -68,12 +68,6 @@ Interval paired(const Pairs& pairs, Operation operation) {
   return median_interval(values, pair_coverage);
 }
 
-std::shared_ptr<const Weights> load(const BenchRow& row) {
-  return std::make_shared<const Weights>(row.weights.empty()
-                                             ? Weights::random(row.problem.config, seed)
-                                             : Weights::from_safetensors(row.weights, row.problem.config));
-}
-
 // The reference path, or null and why it cannot run here.
 std::unique_ptr<Plan> plain_path(Backend& backend, const BenchRow& row, RowResult& result) {
   const Candidate plain = backend.plain(row.problem);
@@ -122,6 +116,12 @@ void time_overhead(Meter& meter, Plan& bound, const Call& call, RowResult& resul
   result.overhead = quartiles(samples_alone(meter, dispatch, overhead_seconds));
 }
 
+// How far apart the slow and the fast quarters of one yardstick lie, before and after together, over its best median.
+double spread(const Quartiles& before, const Quartiles& after) {
+  const double best = std::max(before.median, after.median);
+  return best > 0 ? (std::max(before.high, after.high) - std::min(before.low, after.low)) / best : 0;
+}
+
 }  // namespace
 
 double least_bytes(const BenchRow& row) {
@@ -134,15 +134,12 @@ double least_bytes(const BenchRow& row) {
 }
 
 double estimated_plain_seconds(const BenchRow& row, const Constraints& constraints) {
-  // The estimate is arithmetic on the problem: the smallest weights will do, packed by nobody.
-  const StackConfig smallest{.layers = 1, .d_model = 1, .n_heads = 1, .d_ff = 1};
-  const auto weights = std::make_shared<const Weights>(Weights::random(smallest, 0));
-  return make_backend(row.problem.device, weights, constraints)->estimate_plain_seconds(row.problem);
+  return backend_without_weights(row.problem.device, constraints)->estimate_plain_seconds(row.problem);
 }
 
 RowResult measure_row(const BenchRow& row, EngineOptions options, const RowBudget& budget, ProgressLine& progress) {
   RowResult result;
-  const auto weights = load(row);
+  const auto weights = std::make_shared<const Weights>(weights_of(row.weights, row.problem.config, seed));
   options.budget_seconds = budget.planning;
   Engine engine(*weights, options);
   const InterruptiblePlanning interruptible(engine);
@@ -165,12 +162,16 @@ RowResult measure_row(const BenchRow& row, EngineOptions options, const RowBudge
   // Before and after the pairs, and the higher counts: a yardstick must not shrink because a neighbour was busy.
   const int threads = options.constraints.threads.value_or(cpu::cpu_info().cores);
   const bool on_cpu = options.device == "cpu";  // a device's yardstick is the peak that `bound` names
-  const auto bare = [&] { return on_cpu ? cpu::measure_bare_products(row.problem, threads, budget.bare / 2) : 0.0; };
-  const double bare_before = bare();
+  const auto bare = [&] {
+    return on_cpu ? cpu::measure_bare_products(row.problem, threads, budget.bare / 2) : Quartiles{};
+  };
+  const Quartiles bare_before = bare();
   const auto plain = plain_path(*backend, row, result);
   time_row(meter, forward, plain.get(), budget.pairs, result);
   time_overhead(meter, *bound, workload.call(), result);
-  result.bare_flops = std::max(bare_before, bare());
+  const Quartiles bare_after = bare();
+  result.bare_flops = std::max(bare_before.median, bare_after.median);
+  result.bare_spread = spread(bare_before, bare_after);
 
   const Verdict after = bench->check(forward);
   if (after.worst > result.verdict.worst || !after.fault.empty()) result.verdict = after;

@@ -44,7 +44,7 @@ class BareProduct {
 
 }  // namespace
 
-double measure_bare_products(const Problem& problem, int threads, double budget_seconds) {
+Quartiles measure_bare_products(const Problem& problem, int threads, double budget_seconds) {
   StackConfig one = problem.config;
   one.layers = 1;
   const Weights weights = Weights::random(one, /*seed=*/1);
@@ -59,7 +59,7 @@ double measure_bare_products(const Problem& problem, int threads, double budget_
 
   const std::int64_t widest = std::max({one.d_ff, 3 * one.d_model});
   const auto floats = static_cast<std::size_t>(rows * widest);
-  if (static_cast<std::int64_t>(2 * floats * sizeof(float)) > available_memory().bytes) return 0;
+  if (static_cast<std::int64_t>(2 * floats * sizeof(float)) > available_memory().bytes) return {};
   const AlignedBuffer x(floats * sizeof(float)), y(floats * sizeof(float));
   auto* in = reinterpret_cast<float*>(x.data());
   // Not zeros: they can run faster than data does. The pattern's period is prime to every row length.
@@ -75,7 +75,7 @@ double measure_bare_products(const Problem& problem, int threads, double budget_
     for (const BareProduct& product : products) product.run(in, reinterpret_cast<float*>(y.data()));
     if (round > 0) rates.push_back(flops / (clock.now() - start));  // the first round warms up
   }
-  return quartiles(std::move(rates)).median;
+  return quartiles(std::move(rates));
 }
 
 double product_peak(int threads) {
@@ -86,7 +86,7 @@ double product_peak(int threads) {
   if (peak == 0) {
     // 128 rows a thread of a 512 x 512 product: 1.5 MiB of operands, in the caches of any CPU of interest.
     const StackConfig c{.layers = 1, .d_model = 512, .n_heads = 8, .d_ff = 512};
-    peak = measure_bare_products({.batch = threads, .seq = 128, .config = c}, threads, 0.02);
+    peak = measure_bare_products({.batch = threads, .seq = 128, .config = c}, threads, 0.02).median;
   }
   return peak;
 }

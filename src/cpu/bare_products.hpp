@@ -2,13 +2,14 @@
 #pragma once
 
 #include "core/problem.hpp"
+#include "plan/statistics.hpp"
 
 namespace gnomon::cpu {
 
 // FLOP/s of the six projections of `problem` (whole M, packed weights, bias; no activation, no attention) on `threads`
-// threads, each taking an equal share of the rows: the median of repeated rounds within the time. 0 when the whole M
+// threads, each taking an equal share of the rows: quartiles of repeated rounds within the time. All 0 when the whole M
 // does not fit in memory.
-double measure_bare_products(const Problem& problem, int threads, double budget_seconds);
+Quartiles measure_bare_products(const Problem& problem, int threads, double budget_seconds);
 
 // FLOP/s of a product whose operands stay in cache, on `threads` threads: the practical peak. Measured once per
 // process.

@@ -104,6 +104,13 @@ def test_plans_travel(gnomon):
     assert gnomon.json("plans", "forget", "--all", "--json") == {"forgotten": 1}
 
 
+def test_plans_are_listed_in_natural_order(gnomon):
+    for words in ("b10 s16 d16 h2 l1 f48", "b2 s16 d16 h2 l1 f48", "b3 s4 d16 h2 l1 f48", "b1 s100 d16 h2 l1 f48"):
+        gnomon("explain", words, "--effort", "estimate")
+    problems = [plan["problem"].split(" d16")[0] for plan in gnomon.json("plans", "list", "--json")["plans"]]
+    assert problems == ["b3 s4", "b2 s16", "b10 s16", "b1 s100"]
+
+
 def test_verify_holds(gnomon):
     report = gnomon.json("verify", SMALL, "-n", "5", "--json", "--plan-budget", "1", "--fp32-only")
     assert report["failed"] == 0 and len(report["samples"]) == 10
@@ -132,6 +139,7 @@ def test_bench_reports_the_same_in_all_forms(gnomon, tmp_path):
     assert [line["problem"] for line in lines] == [row["problem"] for row in report["rows"]]
     assert float(lines[0]["seconds.median"]) == report["rows"][0]["seconds"]["median"]
     assert "p1" in done.stdout and "Geometric mean" in done.stdout
+    assert ("the bare products' own rate varied" in done.stdout) == any(row["bare_spread"] > 0.2 for row in report["rows"])
 
 
 def test_bench_lists_what_cannot_run(gnomon):
