@@ -59,42 +59,44 @@ void copy_elements(const char* from, std::int64_t from_stride, char* to, std::in
   }
 }
 
-}  // namespace
-
-void load_rows(const ConstTensorView& from, std::int64_t first_row, std::int64_t rows, float* to) {
-  const std::int64_t d = from.shape[2];
-  const auto size = static_cast<std::int64_t>(size_of(from.dtype));
-  for (std::int64_t r = 0; r < rows; ++r, to += d) {
-    const char* row = row_address(from, first_row + r);
-    if (from.strides[2] == 1) {
-      widen(from.dtype, row, to, d);
+// Calls convert(elements, at, n) for n adjacent elements, the ones from `at` on of all the rows: where they lie, or,
+// when a row's elements are apart, in a small buffer that is gathered before (an input) or scattered afterwards (an
+// output).
+template <typename Void, typename Convert>
+void for_adjacent_elements(const BasicTensorView<Void>& view, std::int64_t first_row, std::int64_t rows,
+                           Convert convert) {
+  constexpr bool is_input = std::is_const_v<Void>;
+  const std::int64_t d = view.shape[2], stride = view.strides[2];
+  const auto size = static_cast<std::int64_t>(size_of(view.dtype));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    auto* row = row_address(view, first_row + r);
+    if (stride == 1) {
+      convert(row, r * d, d);
       continue;
     }
     alignas(8) std::array<char, kGathered * 4> gathered;
     for (std::int64_t i = 0; i < d; i += kGathered) {
       const std::int64_t n = std::min(kGathered, d - i);
-      copy_elements(row + i * from.strides[2] * size, from.strides[2], gathered.data(), 1, n, size);
-      widen(from.dtype, gathered.data(), to + i, n);
+      auto* apart = row + i * stride * size;
+      if constexpr (is_input) copy_elements(apart, stride, gathered.data(), 1, n, size);
+      convert(gathered.data(), r * d + i, n);
+      if constexpr (!is_input) copy_elements(gathered.data(), 1, apart, stride, n, size);
     }
   }
 }
 
+}  // namespace
+
+void load_rows(const ConstTensorView& from, std::int64_t first_row, std::int64_t rows, float* to) {
+  for_adjacent_elements(from, first_row, rows, [&](const void* elements, std::int64_t at, std::int64_t n) {
+    widen(from.dtype, elements, to + at, n);
+  });
+}
+
 void store_rows(const float* from, std::int64_t first_row, std::int64_t rows, const TensorView& to) {
-  const std::int64_t d = to.shape[2];
-  const auto size = static_cast<std::int64_t>(size_of(to.dtype));
-  for (std::int64_t r = 0; r < rows; ++r, from += d) {
-    char* row = row_address(to, first_row + r);
-    if (to.strides[2] == 1) {
-      narrow(to.dtype, from, row, d);
-      continue;
-    }
-    alignas(8) std::array<char, kGathered * 4> gathered;
-    for (std::int64_t i = 0; i < d; i += kGathered) {
-      const std::int64_t n = std::min(kGathered, d - i);
-      narrow(to.dtype, from + i, gathered.data(), n);
-      copy_elements(gathered.data(), 1, row + i * to.strides[2] * size, to.strides[2], n, size);
-    }
-  }
+  for_adjacent_elements(to, first_row, rows, [&](void* elements, std::int64_t at, std::int64_t n) {
+    narrow(to.dtype, from + at, elements, n);
+  });
 }
 
 }  // namespace gnomon::cpu
