@@ -115,7 +115,9 @@ def _swap(module: nn.Module) -> None:
     if made is None:
         names = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
         body = {**names, "_gnomon_plain": plain, "_gnomon_transparent": True, "forward": _forward_over(plain)}
-        made = _classes[id(plain)] = types.new_class(plain.__name__, (_Swapped, plain), {}, lambda space: space.update(body))
+        made = _classes[id(plain)] = types.new_class(
+            plain.__name__, (_Swapped, plain), {}, lambda space: space.update(body)
+        )
     module.__class__ = made
 
 
@@ -166,7 +168,9 @@ def restore(module: M) -> M:
     """
     found = [m for m in module.modules() if isinstance(m, _Swapped)]
     if isinstance(module, Optimized) and not found:
-        raise CallerError(f"restore: {type(module).__name__} is optimized by its class (gnomon.Optimized is a base of it)")
+        raise CallerError(
+            f"restore: {type(module).__name__} is optimized by its class (gnomon.Optimized is a base of it)"
+        )
     for swapped in found:
         swapped.__class__ = swapped._gnomon_plain
         drop(swapped)

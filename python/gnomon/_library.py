@@ -39,7 +39,7 @@ class Mask(ctypes.Structure):
 
 
 def library_path() -> Path:
-    """The library that this package loads: the one that GNOMON_LIBRARY names, else the wheel's, else a checkout's build.
+    """The library that this package loads: the one that GNOMON_LIBRARY names, else the wheel's, else a checkout's.
 
     Raises EnvironmentError_ when there is none.
     """
@@ -96,7 +96,7 @@ class Library:
         for name, (result, arguments) in signatures.items():
             function = getattr(self.dll, name)
             function.restype, function.argtypes = result, arguments
-        # Without argtypes: its callers pass ctypes objects made beforehand, and converting them again costs a microsecond.
+        # Without argtypes: its callers pass ctypes objects made beforehand, and converting them again takes time.
         self.forward = self.dll.gnomon_forward
         self.forward.restype = ctypes.c_int
 

@@ -127,7 +127,7 @@ class State:
                 view = self._read(module, engines)
             except (NotRecognised, CallerError, EnvironmentError_) as reason:
                 view = _refused(module, str(reason), engines)
-            except (AttributeError, LookupError, TypeError) as odd:  # an adapter met something that it did not expect
+            except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as odd:  # what no adapter expected
                 view = _refused(module, f"its structure is another one: {type(odd).__name__}: {odd}", engines)
             self._view = view
             return view
@@ -164,7 +164,7 @@ class State:
 def _refused(module: nn.Module, reason: str, engines: Dict[bool, Engine]) -> _View:
     try:
         watch = Watch(module, list(module.modules())[1:])
-    except NotRecognised:  # what cannot be watched is read again on every call
+    except (NotRecognised, TypeError, ValueError, RuntimeError):  # what cannot be watched is read again on every call
         watch = AlwaysChanged()
     return _View(watch, None, reason, engines)
 

@@ -20,13 +20,14 @@ from torch.utils.hooks import RemovableHandle
 from ._errors import expect
 
 
-
 def _is_call_hook(name: str) -> bool:
     return name.endswith("_hooks") and ("_forward_" in name or "_backward_" in name)
 
 
 HOOKS = [name for name in vars(nn.Module()) if _is_call_hook(name)]
-GLOBAL_HOOKS = [hooks for name, hooks in vars(torch_module).items() if name.startswith("_global_") and _is_call_hook(name)]
+GLOBAL_HOOKS = [
+    hooks for name, hooks in vars(torch_module).items() if name.startswith("_global_") and _is_call_hook(name)
+]
 _version = operator.attrgetter("_version")
 _forward = operator.attrgetter("forward")
 _requires_grad = operator.attrgetter("requires_grad")

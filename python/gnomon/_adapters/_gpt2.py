@@ -138,4 +138,6 @@ def _add_conv1d(stack: Stack, name: str, module: Any) -> None:
 
 def _is_lower_triangle(buffer: torch.Tensor) -> bool:
     square = buffer[0, 0]
-    return square.dtype in (torch.bool, torch.uint8) and torch.equal(square.bool(), torch.ones_like(square.bool()).tril())
+    return square.dtype in (torch.bool, torch.uint8) and torch.equal(
+        square.bool(), torch.ones_like(square.bool()).tril()
+    )

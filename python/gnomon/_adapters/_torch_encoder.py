@@ -92,7 +92,9 @@ def _bind(
         expect(not is_causal, "is_causal without a mask")
     valid = None
     if padding is not None:
-        expect(padding.shape == (batch, seq), f"src_key_padding_mask has shape {list(padding.shape)}, not [{batch}, {seq}]")
+        expect(
+            padding.shape == (batch, seq), f"src_key_padding_mask has shape {list(padding.shape)}, not [{batch}, {seq}]"
+        )
         valid = padding.logical_not() if padding.dtype is torch.bool else additive_padding(padding)
     return Request(src, valid, causal, not batch_first)
 

@@ -47,7 +47,8 @@ def expect_class(module: Any, path: str, *names: str) -> None:
 def activation_name(module: Any) -> str:
     kind = type(module)
     expect(
-        kind.__name__ in _ACTIVATIONS and kind.__module__ in ("transformers.activations", "torch.nn.modules.activation"),
+        kind.__name__ in _ACTIVATIONS
+        and kind.__module__ in ("transformers.activations", "torch.nn.modules.activation"),
         f"activation {kind.__name__} is not a ReLU or GELU that we know",
     )
     expect(kind is not nn.GELU or module.approximate == "none", "activation nn.GELU is approximate")

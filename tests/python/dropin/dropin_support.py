@@ -40,7 +40,9 @@ def randomise(module: nn.Module) -> nn.Module:
 
 
 def reference(**changes) -> nn.Module:
-    return randomise(Reference(StackConfig(**{"layers": LAYERS, "d_model": D, "n_heads": HEADS, "d_ff": FFN, **changes})))
+    return randomise(
+        Reference(StackConfig(**{"layers": LAYERS, "d_model": D, "n_heads": HEADS, "d_ff": FFN, **changes}))
+    )
 
 
 def encoder(layers=LAYERS, final_norm=False, d=D, heads=HEADS, ffn=FFN, **changes) -> nn.Module:
@@ -95,9 +97,13 @@ def call_gpt2(module, x, valid=None):
 
 FAMILIES = [
     Family("reference-causal", reference, call_reference, causal=True),
-    Family("reference-pre", lambda: reference(norm="pre", causal=False, final_norm=True, activation="relu"), call_reference),
+    Family(
+        "reference-pre", lambda: reference(norm="pre", causal=False, final_norm=True, activation="relu"), call_reference
+    ),
     Family("encoder", encoder, call_encoder),
-    Family("encoder-pre-seq-first", lambda: encoder(norm_first=True, batch_first=False, final_norm=True), call_seq_first),
+    Family(
+        "encoder-pre-seq-first", lambda: encoder(norm_first=True, batch_first=False, final_norm=True), call_seq_first
+    ),
     Family("layer", lambda: encoder_layer(activation=F.relu), call_encoder),
     Family("bert", bert_encoder, call_bert, own_blind_rows=True),
     Family("gpt2", gpt2, call_gpt2, causal=True, own_blind_rows=True),
@@ -143,7 +149,9 @@ def check(family: Family, module: nn.Module, x, valid=None, rows=None) -> torch.
         actual = family.call(module, x, valid)
     assert reasons(module) == told and entry(module)["answered"] == before + 1, reasons(module)
     expected = own_answer(family, module, x, valid)
-    assert_in_contract(actual if rows is None else actual[rows], expected if rows is None else expected[rows], str(family))
+    assert_in_contract(
+        actual if rows is None else actual[rows], expected if rows is None else expected[rows], str(family)
+    )
     return actual
 
 

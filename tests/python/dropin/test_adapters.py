@@ -46,14 +46,17 @@ def test_encoders_of_every_kind(norm_first, batch_first, final_norm, activation)
 
 
 @pytest.mark.skipif(
-    "bias" not in nn.TransformerEncoderLayer.__init__.__code__.co_varnames, reason="PyTorch before 2.1 has no bias=False"
+    "bias" not in nn.TransformerEncoderLayer.__init__.__code__.co_varnames,
+    reason="PyTorch before 2.1 has no bias=False",
 )
 def test_encoders_without_biases():
     family = Family("nobias", lambda: encoder(bias=False), call_encoder)
     check(family, fast(family), torch.randn(3, 7, D), ragged(3, 7))
 
 
-@pytest.mark.parametrize("norm, activation, causal", itertools.product(["post", "pre"], ["gelu", "gelu_tanh", "relu"], [True, False]))
+@pytest.mark.parametrize(
+    "norm, activation, causal", itertools.product(["post", "pre"], ["gelu", "gelu_tanh", "relu"], [True, False])
+)
 def test_references_of_every_kind(norm, activation, causal):
     for rest in ({}, {"final_norm": True}, {"bias": False}, {"eps": 1e-12}):
         kind = {"norm": norm, "activation": activation, "causal": causal, **rest}
@@ -186,7 +189,9 @@ def example() -> dict:
 def test_the_documented_adapter_is_short_and_right(example):
     model, x, keep = example["model"], torch.randn(3, 7, 64), ragged(3, 7)
     gnomon.optimize(model, **QUICK)
-    family = Family("documented", None, lambda m, x, valid: m(x, torch.ones(3, 7, dtype=torch.bool) if valid is None else valid))
+    family = Family(
+        "documented", None, lambda m, x, valid: m(x, torch.ones(3, 7, dtype=torch.bool) if valid is None else valid)
+    )
     check(family, model, x, keep)
     check(family, model, x)
     text = re.search(r"class MyAdapter.*?\n\n\n", DOCS.read_text(), re.S).group(0)

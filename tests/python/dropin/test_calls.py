@@ -308,5 +308,7 @@ def test_overhead_in_python_at_shape_one():
     start = time.perf_counter()
     for _ in range(1000):
         torch.empty_like(torch.empty(1))
-    unit = (time.perf_counter() - start) * 1e3 / 2  # an allocation by PyTorch, in microseconds: a busy machine slows both
+    unit = (
+        (time.perf_counter() - start) * 1e3 / 2
+    )  # an allocation by PyTorch, in microseconds: a busy machine slows both
     assert took["parameters"] == 48 and took["python_us"]["low"] < 40 * unit, (took, unit)

@@ -70,7 +70,11 @@ def linear_of(module):
 
 
 def layer_of(module):
-    return next(m for m in module.modules() if type(m).__name__ in ("Layer", "BertLayer", "GPT2Block", "TransformerEncoderLayer"))
+    return next(
+        m
+        for m in module.modules()
+        if type(m).__name__ in ("Layer", "BertLayer", "GPT2Block", "TransformerEncoderLayer")
+    )
 
 
 def wrap(module):
@@ -86,7 +90,9 @@ def subclass(module):
         new.load_state_dict(old.state_dict())
         setattr(owner, name, new.eval())
     else:
-        old.__class__ = type("Conv1D", (type(old),), {"forward": lambda self, x: super(type(self), self).forward(x) * 2})
+        old.__class__ = type(
+            "Conv1D", (type(old),), {"forward": lambda self, x: super(type(self), self).forward(x) * 2}
+        )
 
 
 def own_forward(module):
@@ -256,10 +262,19 @@ STRUCTURES = {
     "activation": (lambda: encoder(activation=lambda x: torch.tanh(x)), "activation"),
     "layers differ": (lambda: mixed_encoder(), "layer 1 has other weights or sizes"),
     "heads differ": (lambda: changed(encoder(), lambda m: setattr(m.layers[1].self_attn, "num_heads", 2)), "heads"),
-    "norm_first differs": (lambda: changed(encoder(), lambda m: setattr(m.layers[1], "norm_first", True)), "norm_first"),
+    "norm_first differs": (
+        lambda: changed(encoder(), lambda m: setattr(m.layers[1], "norm_first", True)),
+        "norm_first",
+    ),
     "bias_k": (lambda: changed(encoder(), add_bias_kv), "bias_k"),
-    "zero attention": (lambda: changed(encoder(), lambda m: setattr(m.layers[0].self_attn, "add_zero_attn", True)), "zero"),
-    "final norm of another eps": (lambda: changed(encoder(final_norm=True), lambda m: setattr(m.norm, "eps", 0.1)), "eps"),
+    "zero attention": (
+        lambda: changed(encoder(), lambda m: setattr(m.layers[0].self_attn, "add_zero_attn", True)),
+        "zero",
+    ),
+    "final norm of another eps": (
+        lambda: changed(encoder(final_norm=True), lambda m: setattr(m.norm, "eps", 0.1)),
+        "eps",
+    ),
     "double": (lambda: encoder().double(), "float64"),
     "relative positions": (lambda: bert_encoder(position_embedding_type="relative_key"), "relative positions"),
     "bert decoder": (lambda: bert_encoder(is_decoder=True), "decoder"),
@@ -270,7 +285,10 @@ STRUCTURES = {
     "gpt2 cross attention": (lambda: gpt2(add_cross_attention=True), "extra submodule"),
     "gpt2 not causal": (lambda: changed(gpt2(), lambda m: m.h[1].attn.bias.fill_(True)), "not exactly causal"),
     "reference edited": (lambda: EditedReference(reference().config).eval(), "no adapter knows FastEdited"),
-    "reference activation": (lambda: changed(reference(), lambda m: setattr(m.layers[1], "activation", torch.relu)), "activation"),
+    "reference activation": (
+        lambda: changed(reference(), lambda m: setattr(m.layers[1], "activation", torch.relu)),
+        "activation",
+    ),
 }
 
 
@@ -304,7 +322,9 @@ class FastEdited(gnomon.Optimized, EditedReference):
 def test_structures_that_are_not_the_librarys(kind, said):
     make, word = STRUCTURES[kind]
     module = make()
-    family = BY_NAME["bert" if "bert" in kind or "relative" in kind else kind.split()[0] if "gpt2" in kind else "encoder"]
+    family = BY_NAME[
+        "bert" if "bert" in kind or "relative" in kind else kind.split()[0] if "gpt2" in kind else "encoder"
+    ]
     if "reference" in kind:
         family = FEW[0]
     x = torch.randn(2, 6, D, dtype=torch.double if kind == "double" else torch.float)
@@ -326,7 +346,9 @@ HF_CALLS = {
     "head_mask": lambda m, x: m(x, head_mask=[torch.ones(1, 4, 1, 1)] * 2),
     "output_attentions": lambda m, x: m(x, output_attentions=True),
     "output_hidden_states": lambda m, x: m(x, output_hidden_states=True),
-    "a mask for each query": lambda m, x: m(x, attention_mask=torch.zeros(2, 1, 6, 6).masked_fill(torch.rand(6, 6) < 0.3, -1e38)),
+    "a mask for each query": lambda m, x: m(
+        x, attention_mask=torch.zeros(2, 1, 6, 6).masked_fill(torch.rand(6, 6) < 0.3, -1e38)
+    ),
     "a mask that is a bias": lambda m, x: m(x, attention_mask=torch.randn(2, 1, 1, 6)),
 }
 
@@ -351,7 +373,9 @@ def test_gradients_and_training_are_the_modules_own(family):
     family.call(module, x, None).square().sum().backward()
     family.call(plain, x, None).square().sum().backward()
     pairs = list(zip(module.parameters(), plain.parameters()))
-    assert all((a.grad is None) == (b.grad is None) and (a.grad is None or torch.equal(a.grad, b.grad)) for a, b in pairs)
+    assert all(
+        (a.grad is None) == (b.grad is None) and (a.grad is None or torch.equal(a.grad, b.grad)) for a, b in pairs
+    )
     assert any(a.grad is not None for a, _ in pairs) and "gradients" in reasons(module)[0]
     for m in (module, plain):
         m.train()
@@ -459,6 +483,19 @@ def test_what_a_foreign_function_cannot_take_part_in(mode):
     check(FEW[0], module, x)
 
 
+def test_a_module_that_has_no_weights_yet():
+    """Lazy parameters have neither memory nor a shape before the first call, which makes them."""
+    module = encoder()
+    module.layers[0].linear1 = nn.LazyLinear(64)
+    gnomon.optimize(module.eval(), effort="estimate")
+    x = torch.randn(2, 6, D)
+    with torch.enable_grad():  # off PyTorch's own fast path, which cannot take them either
+        first = module(x).detach()
+    with torch.inference_mode():
+        assert torch.allclose(module(x), first, atol=1e-5)
+    assert len(reasons(module)) == 1 and entry(module)["answered"] == 1
+
+
 def test_a_module_on_another_device_answers_for_itself():
     """C22: nothing is guessed about devices that no backend serves; a mismatch is PyTorch's own error, which names both."""
     family = BY_NAME["encoder"]
@@ -481,7 +518,9 @@ def test_unbatched_and_nested_inputs_are_the_encoders_own():
     check_falls_back(family, module, torch.randn(6, D), reason="2 axes")
 
 
-@pytest.mark.parametrize("x", [torch.randn(2, 6, D).to_sparse(), torch.randn(2, 6, D, device="meta")], ids=["sparse", "meta"])
+@pytest.mark.parametrize(
+    "x", [torch.randn(2, 6, D).to_sparse(), torch.randn(2, 6, D, device="meta")], ids=["sparse", "meta"]
+)
 def test_inputs_without_plain_memory(x):
     module = fast(FEW[0])
     with torch.no_grad():
@@ -491,5 +530,3 @@ def test_inputs_without_plain_memory(x):
         except (RuntimeError, NotImplementedError):
             pass  # the module's own error
     assert reasons(module) and entry(module)["answered"] == 0
-
-

@@ -68,11 +68,15 @@ def test_state_dict_is_the_same_to_the_byte(family):
     assert state_bytes(module) == before and ([n for n, _ in module.named_modules()], list(vars(module))) == names
     plain.load_state_dict(module.state_dict(), strict=True)
     module.load_state_dict(plain.state_dict(), strict=True)
-    assert str(module) == str(plain) and isinstance(module, type(plain)) and type(module).__name__ == type(plain).__name__
+    assert (
+        str(module) == str(plain) and isinstance(module, type(plain)) and type(module).__name__ == type(plain).__name__
+    )
     gnomon.restore(module)
     assert state_bytes(module) == before and type(module) is type(plain)
     with torch.no_grad():
-        assert torch.equal(family.call(module, torch.ones(1, 3, D), None), family.call(plain, torch.ones(1, 3, D), None))
+        assert torch.equal(
+            family.call(module, torch.ones(1, 3, D), None), family.call(plain, torch.ones(1, 3, D), None)
+        )
 
 
 def test_the_mixin_adds_nothing_to_the_state():
@@ -89,7 +93,9 @@ def test_the_mixin_adds_nothing_to_the_state():
 
 
 def test_the_mixin_over_torchs_encoder():
-    module = FastEncoder(nn.TransformerEncoderLayer(D, HEADS, FFN, batch_first=True), 1, enable_nested_tensor=False).eval()
+    module = FastEncoder(
+        nn.TransformerEncoderLayer(D, HEADS, FFN, batch_first=True), 1, enable_nested_tensor=False
+    ).eval()
     gnomon.optimize(module, **QUICK)  # the options of a call win over the class's
     x = torch.randn(2, 5, D)
     with torch.inference_mode():
@@ -113,7 +119,11 @@ def test_deep_copies_are_independent(family):
     module, x = fast(family), torch.randn(2, 5, D)
     y = check(family, module, x)
     twin = copy.deepcopy(module)
-    assert type(twin) is type(module) and entry(twin)["answered"] == 0 and entry(twin)["options"] == entry(module)["options"]
+    assert (
+        type(twin) is type(module)
+        and entry(twin)["answered"] == 0
+        and entry(twin)["options"] == entry(module)["options"]
+    )
     with torch.no_grad():
         for parameter in twin.parameters():
             parameter.mul_(1.5)
@@ -274,7 +284,9 @@ def test_explain_for_people_and_for_programs():
     text, data = str(explanation), json.loads(json.dumps(explanation.as_dict()))
     assert "torch.nn.TransformerEncoder" in text and "b2 s5 d32" in text and "not exactly causal" in text
     (one,) = data["modules"]
-    assert one["answered"] == 1 and one["fallbacks"] == [{"reason": "the attention mask is not exactly causal", "count": 1}]
+    assert one["answered"] == 1 and one["fallbacks"] == [
+        {"reason": "the attention mask is not exactly causal", "count": 1}
+    ]
     assert one["problems"][0]["winner"] and one["engines"][0]["stats"]["forwards"] == 1
 
 
