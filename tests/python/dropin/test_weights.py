@@ -181,13 +181,16 @@ def test_new_weights_keep_the_plans():
     assert engine["stats"]["problems_planned"] == 1 and engine["stats"]["forwards"] == 2
 
 
-def test_two_models_of_one_structure_share_a_plan_folder(tmp_path):
+@pytest.mark.parametrize("fp32_only", [True, False])
+def test_two_models_of_one_structure_share_a_plan_folder(tmp_path, fp32_only):
     """C15: choices are shared, answers are not; the second is also tried with weights fifty times as large."""
     family, x = FEW[0], torch.randn(4, 16, D)
-    first = fast(family, 1, effort="measure", plan_dir=tmp_path)
-    second = fast(family, 2, effort="measure", plan_dir=tmp_path)
+    options = {"effort": "measure", "plan_dir": tmp_path, "fp32_only": fp32_only}
+    first, second = fast(family, 1, **options), fast(family, 2, **options)
     y1, y2 = check(family, first, x), check(family, second, x)
-    assert not torch.equal(y1, y2) and entry(second)["engines"][0]["stats"]["store_hits"] == 1
+    assert not torch.equal(y1, y2)
+    if fp32_only:  # a lower precision is judged again with the second's weights, and may be refused
+        assert entry(second)["engines"][0]["stats"]["store_hits"] == 1
     with torch.no_grad():
         for name, parameter in second.named_parameters():
             if "norm" not in name:
