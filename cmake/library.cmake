@@ -5,17 +5,18 @@ include(CMakePackageConfigHelpers)
 if(TARGET gnomon_engine)
   file(GLOB api_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/api/*.cpp)
   set(version_script ${CMAKE_CURRENT_SOURCE_DIR}/src/api/gnomon.map)
-  add_library(gnomon SHARED ${api_sources})
-  add_library(gnomon::gnomon ALIAS gnomon)
-  set_target_properties(gnomon PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINK_DEPENDS ${version_script})
-  target_compile_definitions(gnomon PRIVATE GNOMON_VERSION="${PROJECT_VERSION}")
-  target_compile_features(gnomon INTERFACE c_std_99 cxx_std_20)
-  target_include_directories(gnomon PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
+  # Not `gnomon`: that is the command line's file, and of two things of one name `ninja gnomon` makes only the file.
+  add_library(libgnomon SHARED ${api_sources})
+  add_library(gnomon::gnomon ALIAS libgnomon)
+  set_target_properties(libgnomon PROPERTIES OUTPUT_NAME gnomon EXPORT_NAME gnomon VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINK_DEPENDS ${version_script})
+  target_compile_definitions(libgnomon PRIVATE GNOMON_VERSION="${PROJECT_VERSION}")
+  target_compile_features(libgnomon INTERFACE c_std_99 cxx_std_20)
+  target_include_directories(libgnomon PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
                                            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(gnomon PRIVATE gnomon_engine)
+  target_link_libraries(libgnomon PRIVATE gnomon_engine)
   # Only gnomon_* leaves the library: neither our C++ nor what the static rooms bring along.
   # It is never unloaded: the worker threads wait in its code after the last engine is gone.
-  target_link_options(gnomon PRIVATE -Wl,--version-script=${version_script} -Wl,--exclude-libs,ALL -Wl,-z,nodelete)
+  target_link_options(libgnomon PRIVATE -Wl,--version-script=${version_script} -Wl,--exclude-libs,ALL -Wl,-z,nodelete)
 
   # The command line links the rooms statically and carries the suite: one file to copy.
   file(READ bench/suite.json SUITE_JSON)
@@ -28,7 +29,7 @@ if(TARGET gnomon_engine)
   target_include_directories(gnomon_cli PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
   target_link_libraries(gnomon_cli PRIVATE gnomon_engine CLI11::CLI11)
 
-  install(TARGETS gnomon EXPORT gnomon-targets)
+  install(TARGETS libgnomon EXPORT gnomon-targets)
   install(TARGETS gnomon_cli)
   install(FILES include/gnomon/gnomon.h include/gnomon/gnomon.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gnomon)
 

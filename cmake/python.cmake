@@ -1,9 +1,8 @@
 # What the wheel holds beside python/gnomon: the component `python`, installed by pip (pyproject.toml) and never by a plain
 # `cmake --install`. Files, not targets: a wheel cannot hold the symbolic links of a versioned library.
-# A target of its own: for ninja, `gnomon` is the command line's file.
-add_custom_target(gnomon_wheel DEPENDS gnomon gnomon_cli)
+add_custom_target(gnomon_wheel DEPENDS libgnomon gnomon_cli)
 set(in_wheel COMPONENT python EXCLUDE_FROM_ALL)
-install(FILES $<TARGET_FILE:gnomon> DESTINATION gnomon/lib RENAME libgnomon.so ${in_wheel})
+install(FILES $<TARGET_FILE:libgnomon> DESTINATION gnomon/lib RENAME libgnomon.so ${in_wheel})
 install(PROGRAMS $<TARGET_FILE:gnomon_cli> DESTINATION gnomon/bin RENAME gnomon ${in_wheel})
 if(TARGET gnomon_cuda_plugin)
   add_dependencies(gnomon_wheel gnomon_cuda_plugin)

@@ -39,8 +39,8 @@ endif()
 gnomon_test_room(support gnomon_core)
 
 # The interface's tests see what a user sees: the shared library and the two public headers.
-if(TARGET gnomon)
-  gnomon_test_room(api gnomon)
+if(TARGET libgnomon)
+  gnomon_test_room(api libgnomon)
   target_compile_definitions(gnomon_test_api PRIVATE GNOMON_VERSION="${PROJECT_VERSION}")
 
   # The installed package and the command line are tested from outside, with Debian's Python.

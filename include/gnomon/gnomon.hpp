@@ -7,6 +7,10 @@
 // Everything lives in the inline namespace v0: the symbols of the library's inside can never be mistaken for these.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "gnomon/gnomon.hpp is C++20: compile with -std=c++20 or later; for older C++ there is gnomon/gnomon.h"
+#endif
+
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -48,6 +48,13 @@ def test_c_example_through_pkg_config(prefix, tmp_path):
     assert "y[0] =" in run(tmp_path / "forward", env=env)
 
 
+def test_an_older_cpp_is_told_what_the_header_needs(prefix, tmp_path):
+    (tmp_path / "old.cpp").write_text("#include <gnomon/gnomon.hpp>\n")
+    done = subprocess.run(["c++", "-std=c++17", "-fsyntax-only", "-I", prefix / "include", tmp_path / "old.cpp"], capture_output=True, text=True)
+    errors = [line for line in done.stderr.splitlines() if "error" in line]
+    assert done.returncode != 0 and "is C++20: compile with -std=c++20" in errors[0]
+
+
 def test_library_exports_only_the_c_interface(prefix):
     library = library_folder(prefix) / "libgnomon.so"
     symbols = {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--defined-only", library).splitlines()}
