@@ -108,6 +108,8 @@ std::optional<std::string> refuses_tile(const AttentionSpec& spec, const Attenti
   const std::int64_t room = tile.form == Form::fp32 ? kFp32TileRegisters : kTileRegisters;
   if (const std::int64_t used = tile_registers(spec, tile); used > room)
     return fmt::format("its tiles take {} registers of a thread, {} are left for them", used, room);
+  if (tile.form == Form::whole && tile.keys > 64)
+    return fmt::format("the whole form meets at most 64 keys at a time, not {}", tile.keys);
   if (tile.form == Form::whole && (tile.parts - 1) * tile.warps * 16 >= spec.seq)
     return fmt::format("{} parts of {} warps are more than {} tokens occupy", tile.parts, tile.warps, spec.seq);
   if (blocks_of(spec, tile) > std::numeric_limits<std::int32_t>::max())
@@ -117,11 +119,11 @@ std::optional<std::string> refuses_tile(const AttentionSpec& spec, const Attenti
 
 std::vector<AttentionTile> attention_tiles(const AttentionSpec& spec, const DeviceProperties& device) {
   static constexpr AttentionTile kAll[] = {
-      {Form::whole, 4, 1, 1, 64},     {Form::whole, 4, 1, 1, 32},    {Form::whole, 8, 1, 1, 64},
-      {Form::whole, 8, 1, 1, 32},     {Form::whole, 4, 1, 2, 64},    {Form::whole, 2, 1, 1, 64},
-      {Form::streamed, 4, 1, 1, 64},  {Form::streamed, 4, 2, 1, 64}, {Form::streamed, 8, 1, 1, 64},
-      {Form::streamed, 4, 1, 1, 128}, {Form::streamed, 4, 1, 1, 32}, {Form::streamed, 2, 1, 1, 32},
-      {Form::fp32, 4, 1, 1, 64},      {Form::fp32, 4, 1, 1, 32},     {Form::fp32, 2, 1, 1, 16},
+      {Form::whole, 4, 1, 1, 32},    {Form::whole, 4, 1, 1, 64},    {Form::whole, 8, 1, 1, 64},
+      {Form::whole, 4, 1, 2, 64},    {Form::whole, 2, 1, 1, 64},    {Form::whole, 8, 1, 1, 32},
+      {Form::streamed, 4, 1, 1, 64}, {Form::streamed, 4, 2, 1, 64}, {Form::streamed, 4, 1, 1, 128},
+      {Form::streamed, 8, 1, 1, 64}, {Form::streamed, 4, 1, 1, 32}, {Form::streamed, 2, 1, 1, 32},
+      {Form::fp32, 4, 1, 1, 64},     {Form::fp32, 4, 1, 1, 32},     {Form::fp32, 2, 1, 1, 16},
   };
   // Where whole sequences leave room for two blocks, they go first.
   const bool short_sequence = 2 * shared_bytes(spec, kAll[0]) <= device.shared_bytes_per_multiprocessor;

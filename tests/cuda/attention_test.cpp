@@ -206,6 +206,20 @@ TEST_F(AttentionKernel, LongSequences) {
   expect_right({spec(DType::f16, 1, 5000, 1, 32, false), MaskKind::holes}, rng, 2);
 }
 
+TEST_F(AttentionKernel, AMillionTokens) {
+  Rng rng(test_seed());
+  const std::int64_t seq = std::int64_t{1} << 20;
+  const Case c{spec(DType::f16, 1, seq, 1, 16, true), {}};
+  Heads heads(library(), c, rng);
+  const auto got = heads.run(cuda::attention_tiles(heads.spec(), properties()).front());
+  for (const std::int64_t q : {std::int64_t{0}, std::int64_t{1}, seq / 2, seq - 1}) {
+    const auto want = heads.formula(0, 0, q);
+    for (std::size_t f = 0; f < want.size(); ++f) {
+      ASSERT_NEAR(got[static_cast<std::size_t>(q) * 16 + f], want[f], unit_of(DType::f16, 4) / 2) << q << " " << f;
+    }
+  }
+}
+
 TEST_F(AttentionKernel, ManySequencesOfFewTokens) {
   Rng rng(test_seed());
   for (const std::int64_t batch : {65'535, 65'537, 300'000})

@@ -8,18 +8,16 @@
 
 namespace gnomon::kernels {
 
-// Blocks of a multiprocessor that the compiler must leave registers for. Short sequences live on occupancy: small tiles
-// fit in 96 or 128 registers a thread; larger ones get what they ask for, for they would spill (the compile test
-// looks).
-template <int kHeadDim, int kWarps, int kRowTiles, int kKeys>
-constexpr int kAskedBlocks = WarpRows<f16, kHeadDim, kRowTiles, kKeys, true>::kTileRegisters <= 40   ? 20 / kWarps
-                             : WarpRows<f16, kHeadDim, kRowTiles, kKeys, true>::kTileRegisters <= 64 ? 16 / kWarps
-                                                                                                     : 1;
+// Decides how many blocks of a multiprocessor the compiler must leave registers for. Short sequences live on occupancy,
+// and small tiles fit in 96 or 128 registers a thread; larger ones get what they ask for, or they would spill (the
+// compile test looks).
+template <int kHeadDim, int kRowTiles, int kKeys>
+constexpr int kTileRegisters = WarpRows<f16, kHeadDim, kRowTiles, kKeys, true>::kTileRegisters;
 
 // Block i: query tile `n_tiles - 1 - i % n_tiles` (in a causal stack the longest work starts first) of head i /
 // n_tiles.
 template <typename T, int kHeadDim, int kWarps, int kRowTiles, int kKeys, bool kCausal, bool kMasked, int kCopyBytes>
-__global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, kRowTiles, kKeys>)
+__global__ void __launch_bounds__(kWarps * 32, kTileRegisters<kHeadDim, kRowTiles, kKeys> <= 64 ? 16 / kWarps : 1)
     attention_streamed(const Attention p) {
   constexpr int kThreads = kWarps * 32;
   constexpr int kRows = kWarps * kRowTiles * 16;
@@ -71,9 +69,7 @@ __global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, kR
       const int seen = kCausal ? min(end, warp_row0 + kRowTiles * 16) - key0 : end - key0;
       const int groups = min(kKeys, seen + 15) / 16;
       if (groups <= 0) continue;
-      const bool checked = key0 + groups * 16 > (kCausal ? min(keys.end, warp_row0 + 1) : keys.end) ||
-                           (kMasked && (key0 < keys.first || keys.bitmap));
-      rows.meet(tile, tile + kKeys * kStride, warp_row0, key0, groups, checked, keys, p.scale);
+      rows.meet(tile, tile + kKeys * kStride, warp_row0, key0, groups, keys, p.scale);
       if (careful && diagonal) rows.add_not_finite(head.v, p.v_row, warp_row0, key0, min(kKeys, seen), keys);
     }
     if (kCausal && !__syncthreads_or(!rows.all_finite())) break;
@@ -85,8 +81,11 @@ __global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, kR
 // Block i: part i % parts of head i / parts. Its warps share the head's tiles of 16 rows; in a causal stack row tile r
 // meets r + 1 groups of keys, so the tiles are dealt out forwards and backwards in turn and all warps get alike.
 template <typename T, int kHeadDim, int kWarps, int kParts, int kKeys, bool kCausal, bool kMasked, int kCopyBytes>
-__global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, 1, kKeys>)
+__global__ void __launch_bounds__(kWarps * 32, kTileRegisters<kHeadDim, 1, kKeys> <= 40   ? 20 / kWarps
+                                               : kTileRegisters<kHeadDim, 1, kKeys> <= 64 ? 16 / kWarps
+                                                                                          : 1)
     attention_whole(const Attention p) {
+  static_assert(kKeys <= 64);  // a tile must meet exactly the groups that are there
   constexpr int kThreads = kWarps * 32;
   constexpr int kStride = kTileStride<round_up(kHeadDim, 16)>;
   extern __shared__ __align__(128) unsigned char shared[];
@@ -128,9 +127,7 @@ __global__ void __launch_bounds__(kWarps * 32, kAskedBlocks<kHeadDim, kWarps, 1,
       const int end = kCausal ? min(keys.end, row0 + 16) : keys.end;
       for (int key0 = kMasked ? keys.first / kKeys * kKeys : 0; key0 < end; key0 += kKeys) {
         const int groups = min(kKeys, end - key0 + 15) / 16;
-        const bool checked = key0 + groups * 16 > (kCausal ? min(keys.end, row0 + 1) : keys.end) ||
-                             (kMasked && (key0 < keys.first || keys.bitmap));
-        rows.meet(k_tile + key0 * kStride, v_tile + key0 * kStride, row0, key0, groups, checked, keys, p.scale);
+        rows.meet(k_tile + key0 * kStride, v_tile + key0 * kStride, row0, key0, groups, keys, p.scale);
       }
       if (careful) rows.add_not_finite(head.v, p.v_row, row0, 0, end, keys);
       if (kCausal) finite &= rows.all_finite();

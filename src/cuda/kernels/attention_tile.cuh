@@ -138,21 +138,20 @@ struct WarpRows {
     }
   }
 
-  // The rows from `row0` on against keys [key0, key0 + 16 * groups) of the tiles. `checked`: some key may be unseen by
-  // some row. The number of groups becomes a constant: without branches between them, one's loads and softmax hide
-  // behind another's products.
+  // The rows from `row0` on against keys [key0, key0 + 16 * groups) of the tiles, or some more: the number of groups
+  // that are met is a constant, so that one's loads and exponentials hide behind another's products. Tiles of up to 64
+  // keys meet exactly `groups`; larger ones half of them or all, and hold zeros in what is not there.
   template <int kNow = kGroups>
-  __device__ __forceinline__ void meet(const T* k_tile, const T* v_tile, int row0, int key0, int groups, bool checked,
+  __device__ __forceinline__ void meet(const T* k_tile, const T* v_tile, int row0, int key0, int groups,
                                        const VisibleKeys& keys, float scale) {
     if constexpr (kNow > 1) {
-      if (groups < kNow) {
-        constexpr int kFewer = kGroups <= 4 ? kNow - 1 : kNow / 2;  // of large tiles, the powers of two
-        if (groups <= kFewer) return meet<kFewer>(k_tile, v_tile, row0, key0, groups, checked, keys, scale);
-      }
+      constexpr int kFewer = kGroups <= 4 ? kNow - 1 : kNow / 2;
+      if (groups <= kFewer) return meet<kFewer>(k_tile, v_tile, row0, key0, groups, keys, scale);
     }
     Scores<kNow> s;
     scores(s, k_tile);
-    if (checked) hide(s, row0, key0, keys);
+    const int seen_by_all = kCausal ? min(keys.end, row0 + 1) : keys.end;
+    if (key0 + kNow * 16 > seen_by_all || key0 < keys.first || keys.bitmap) hide(s, row0, key0, keys);
     soften(s, scale);
     weigh(s, v_tile);
   }
