@@ -96,11 +96,19 @@ gnomon_status gnomon_stats(const gnomon_engine* engine, char** out) {
     *require(out, "out") = nullptr;
     const EngineStats stats = require(engine, "engine")->value.stats();
     const nlohmann::ordered_json json = {
-        {"forwards", stats.forwards},           {"problems_planned", stats.problems_planned},
-        {"timing_runs", stats.timing_runs},     {"check_runs", stats.check_runs},
-        {"store_hits", stats.store_hits},       {"plans_adopted", stats.plans_adopted},
-        {"plans_evicted", stats.plans_evicted}, {"range_fallbacks", stats.range_fallbacks},
-        {"scratch_bytes", stats.scratch_bytes}, {"packed_bytes", stats.packed_bytes},
+        {"forwards", stats.forwards},
+        {"problems_planned", stats.problems_planned},
+        {"timing_runs", stats.timing_runs},
+        {"check_runs", stats.check_runs},
+        {"store_hits", stats.store_hits},
+        {"plans_adopted", stats.plans_adopted},
+        {"plans_evicted", stats.plans_evicted},
+        {"range_fallbacks", stats.range_fallbacks},
+        {"background_planned", stats.background_planned},
+        {"background_pending", stats.background_pending},
+        {"background_failed", stats.background_failed},
+        {"scratch_bytes", stats.scratch_bytes},
+        {"packed_bytes", stats.packed_bytes},
     };
     *out = copy_text(json.dump());
   });

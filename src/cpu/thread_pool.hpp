@@ -1,5 +1,5 @@
-// The process's worker threads. Libraries are called single-threaded from them; no other threads of ours exist on the
-// CPU.
+// The process's worker threads. Libraries are called single-threaded from them; no other threads of ours compute on the
+// CPU (an engine's background thread plans, and leaves the passes to these).
 #pragma once
 
 #include <atomic>

@@ -60,6 +60,7 @@ void Engine::forward(const Call& call) {
   if (problem.elements() == 0) return;
   auto bound = state_->find(problem);
   if (!bound) bound = state_->obtain(problem, call, Asked::by_forward);
+  if (bound->provisional()) state_->plan_beside(*bound, call);
   try {
     bound->plan().run(call);
   } catch (const std::bad_alloc&) {
@@ -68,6 +69,13 @@ void Engine::forward(const Call& call) {
         "free memory, or set memory_limit below what is free",
         to_string(problem), bound->plan().scratch_bytes(), bound->plan().packed_bytes());
   }
+}
+
+PlanRecord EngineState::describe(const BoundPlan& bound) const {
+  PlanRecord record = bound.record();
+  const auto failure = bound.provisional() ? background.failure(record.problem) : std::nullopt;
+  if (failure) record.notes.push_back("planning in the background failed: " + *failure);
+  return record;
 }
 
 PlanRecord Engine::plan(const Call& call) {
@@ -87,13 +95,13 @@ bool Engine::cancel() noexcept {
 }
 
 std::optional<PlanRecord> Engine::explain(const Problem& problem) {
-  if (const auto bound = state_->find(problem)) return bound->record();
+  if (const auto bound = state_->find(problem)) return state_->describe(*bound);
   return state_->store->find(problem, state_->options.constraints);
 }
 
 std::vector<PlanRecord> Engine::explain_all() {
   std::vector<PlanRecord> records;
-  for (const auto& bound : state_->current()->plans.all()) records.push_back(bound->record());
+  for (const auto& bound : state_->current()->plans.all()) records.push_back(state_->describe(*bound));
   std::sort(records.begin(), records.end(), [](const PlanRecord& a, const PlanRecord& b) {
     return std::pair(a.problem.seq, a.problem.batch) < std::pair(b.problem.seq, b.problem.batch);
   });
@@ -111,6 +119,7 @@ std::vector<PlanRecord> Engine::explain_all() {
 
 std::size_t Engine::forget(const std::optional<Problem>& problem) {
   const std::lock_guard planning(state_->planning_mutex);  // or a planning under way would bring it back
+  state_->background.forget(problem);
   const auto generation = state_->current();
   if (problem) {
     generation->plans.forget(*problem);
@@ -131,8 +140,11 @@ void Engine::refresh(Weights weights) {
                  to_string(weights.config()));
   }
   auto next = state_->make_generation(std::move(weights));
-  const std::unique_lock lock(state_->generation_mutex);
-  state_->generation.swap(next);  // `next`, now the old one, dies after the lock, or with its last running call
+  {
+    const std::unique_lock lock(state_->generation_mutex);
+    state_->generation.swap(next);  // `next`, now the old one, dies after the lock, or with its last running call
+  }
+  state_->background.keep_only(state_->current());
 }
 
 EngineStats Engine::stats() const {
@@ -146,6 +158,9 @@ EngineStats Engine::stats() const {
   stats.plans_adopted = counters.plans_adopted;
   stats.plans_evicted = counters.plans_evicted;
   stats.range_fallbacks = counters.past_fallbacks;
+  stats.background_planned = counters.background_planned;
+  stats.background_pending = state_->background.pending();
+  stats.background_failed = state_->background.failed();
   const auto generation = state_->current();
   stats.packed_bytes = generation->backend()->packed_bytes();
   for (const auto& bound : generation->plans.all()) {

@@ -12,6 +12,11 @@
 //   5. the planner, within budget_seconds and what is left of total_budget_seconds; when nothing is left, its estimate
 //      (provisional too, though stored as an estimate).
 // One planning runs at a time; who needs an unplanned problem meanwhile waits, who has a plan goes on.
+// With `background`, 4 lends at any distance and 5 is the estimate, judged: no call waits for a planning. A thread of
+// the engine, started by the first provisional plan, plans the problem within budget_seconds (not counted towards
+// total_budget_seconds) on a copy of the call's input and mask, and replaces the provisional plan. At most 16 problems
+// wait; one more is offered again by a later call. refresh() and forget() drop what they outdate, the destructor
+// cancels. A planning that fails is logged, counted and noted in explain(); the provisional plan stays.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +45,12 @@ struct EngineOptions {
   Contract contract;
   std::size_t max_plans = 64;          // least recently used ones are given back
   std::string range_check = "device";  // device | off: does a reduced plan look for inputs beyond its verified range
+  bool background = false;             // plan beside the calls
   std::function<void(const Progress&)> progress;
 
   // Sets one option from text: device, effort, budget, total_budget, plan_dir, fp32_only, exact_activation,
-  // memory_limit ("512MiB"), threads, force ("fused_qkv=off,slices=4"), timing, abs, rel, headroom, max_plans,
-  // range_check. Caller error names the option and what it takes.
+  // memory_limit ("512MiB"), threads, force ("fused_qkv=off,slices=4"), timing, background, abs, rel, headroom,
+  // max_plans, range_check. Caller error names the option and what it takes.
   void set(std::string_view name, std::string_view value);
 };
 
@@ -56,6 +62,9 @@ struct EngineStats {
   std::int64_t store_hits = 0;
   std::int64_t plans_adopted = 0;  // unseen B or S answered with the nearest plan's choices
   std::int64_t plans_evicted = 0;
+  std::int64_t background_planned = 0;  // provisional plans replaced by the background thread
+  std::int64_t background_pending = 0;  // problems that wait for it, or that it is planning
+  std::int64_t background_failed = 0;
   std::int64_t range_fallbacks = 0;
   std::int64_t scratch_bytes = 0;  // the largest of the live plans
   std::int64_t packed_bytes = 0;   // of the weights' copies that the plans share
@@ -95,7 +104,8 @@ class Engine {
   // Drops a problem's plan (all plans when empty) from memory and from the store; returns how many the store held.
   std::size_t forget(const std::optional<Problem>& problem);
 
-  // New weights of the same structure; running calls end on the old ones. Packed copies are made anew, plans are
+  // New weights of the same structure; running calls end on the old ones, and a background planning ends before this
+  // returns. Packed copies are made anew, plans are
   // re-checked where they are not exact.
   void refresh(Weights weights);
 

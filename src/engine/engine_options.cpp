@@ -100,6 +100,7 @@ constexpr std::array kRows = {
           if (s.value != "warm" && s.value != "cold") s.refuse();
           o.constraints.timing = s.value == "cold" ? Timing::cold : Timing::warm;
         }},
+    Row{"background", kSwitch, [](EngineOptions& o, const Setting& s) { o.background = s.on_off(); }},
     Row{"abs", kTolerance, [](EngineOptions& o, const Setting& s) { o.contract.abs = s.number(0.0, kLargest); }},
     Row{"rel", kTolerance, [](EngineOptions& o, const Setting& s) { o.contract.rel = s.number(0.0, kLargest); }},
     Row{"headroom", "a number above 0, at most 1",

@@ -8,6 +8,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "engine/background.hpp"
 #include "engine/engine.hpp"
 #include "engine/plan_cache.hpp"
 
@@ -41,7 +42,7 @@ class Generation {
   std::optional<std::uint64_t> fingerprint_;  // under planning_mutex
 };
 
-enum class Asked { by_forward, by_plan };
+enum class Asked { by_forward, by_plan, in_background };
 
 // The planning that a call is waiting for. A signal handler may change it.
 enum class Foreground : int { idle, planning, cancelled };
@@ -55,6 +56,13 @@ struct EngineState {
   // The rule at the head of engine.hpp.
   std::shared_ptr<BoundPlan> obtain(const Problem& problem, const Call& call, Asked asked);
   std::shared_ptr<Generation> make_generation(Weights weights) const;
+  // Whether calls are answered with what is at hand while the background thread plans.
+  bool plans_beside() const {
+    return options.background && (options.effort == Effort::measure || options.effort == Effort::exhaustive);
+  }
+  void plan_beside(BoundPlan& provisional, const Call& call);
+  void plan_in_background(Background::Job& job);
+  PlanRecord describe(const BoundPlan& bound) const;
 
   const StackConfig config;
   const EngineOptions options;
@@ -63,7 +71,7 @@ struct EngineState {
 
   struct Counters {
     std::atomic<std::int64_t> forwards{0}, problems_planned{0}, timing_runs{0}, check_runs{0}, store_hits{0},
-        plans_adopted{0}, plans_evicted{0}, past_fallbacks{0};
+        plans_adopted{0}, plans_evicted{0}, past_fallbacks{0}, background_planned{0};
   };
   mutable Counters counters;
 
@@ -74,6 +82,9 @@ struct EngineState {
   std::atomic<Foreground> foreground{Foreground::idle};
   std::mutex planning_mutex;
   double planning_seconds = 0;  // under planning_mutex
+
+  // The last member: its thread works on the others.
+  Background background{[this](Background::Job& job) { plan_in_background(job); }};
 };
 
 }  // namespace gnomon

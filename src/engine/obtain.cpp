@@ -9,8 +9,8 @@
 namespace gnomon {
 namespace {
 
-constexpr double kNear = 2;                     // borrow without a thought within this factor in B and in S
-constexpr double kCrumbs = 0.1;                 // of a planning's budget
+constexpr double kNear = 2;                    // borrow without a thought within this factor in B and in S
+constexpr double kCrumbs = 0.1;                // of a planning's budget
 constexpr std::size_t kJudgementsKept = 4096;  // records of a few hundred bytes
 
 bool within_factor(std::int64_t a, std::int64_t b, double factor) {
@@ -37,6 +37,10 @@ class Turn {
     }
     return plan();
   }
+
+  // The planner's work, which needs no planning mutex, and what it leaves behind, which does.
+  PlanResult search(const PlannerOptions& options) { return planner_.plan(problem_, call_, options); }
+  std::shared_ptr<BoundPlan> keep(PlanResult result, bool provisional);
 
  private:
   const Constraints& constraints() const { return state_.options.constraints; }
@@ -136,7 +140,7 @@ std::shared_ptr<BoundPlan> Turn::borrow() {
   if (!lender) return nullptr;
   const bool near = within_factor(problem_.batch, lender->problem.batch, kNear) &&
                     within_factor(problem_.seq, lender->problem.seq, kNear) && enough(lender->effort);
-  if (!near && !spent()) return nullptr;
+  if (!near && !spent() && !state_.plans_beside()) return nullptr;
 
   PlanRecord record;
   record.problem = problem_;
@@ -148,7 +152,8 @@ std::shared_ptr<BoundPlan> Turn::borrow() {
   record.calibrated_on = lender->calibrated_on.empty() ? to_string(lender->problem) : lender->calibrated_on;
   auto plan = revive(record, /*check=*/true);
   if (!plan) {
-    log::write(log::Level::info, fmt::format("{} cannot use the choices of {}: {}", key, record.calibrated_on, why_.reason));
+    log::write(log::Level::info,
+               fmt::format("{} cannot use the choices of {}: {}", key, record.calibrated_on, why_.reason));
     return nullptr;
   }
   ++state_.counters.plans_adopted;
@@ -158,7 +163,7 @@ std::shared_ptr<BoundPlan> Turn::borrow() {
 
 std::shared_ptr<BoundPlan> Turn::plan() {
   const bool limited = asked_ == Asked::by_forward;
-  const bool guess = limited && spent();
+  const bool guess = limited && (spent() || state_.plans_beside());
   PlannerOptions options;
   options.effort = guess ? Effort::estimate : wanted();
   options.budget_seconds =
@@ -177,13 +182,19 @@ std::shared_ptr<BoundPlan> Turn::plan() {
     EngineState& state;
     double start = state.clock.now();
   } under_way(state_);
-  PlanResult result = planner_.plan(problem_, call_, options);
-  ++state_.counters.problems_planned;
+  return keep(search(options), /*provisional=*/guess);
+}
+
+std::shared_ptr<BoundPlan> Turn::keep(PlanResult result, bool provisional) {
   state_.counters.timing_runs += result.record.timing_runs;
   for (const auto& candidate : result.record.candidates) state_.counters.check_runs += candidate.worst >= 0;
-  result.record.weights_fingerprint = generation_.fingerprint();
-  state_.store->put(result.record);
-  return bind(std::move(result.plan), std::move(result.record), /*provisional=*/guess);
+  // An estimate that the background is about to replace is no planning, and not worth a file.
+  if (!provisional || !state_.plans_beside()) {
+    ++state_.counters.problems_planned;
+    result.record.weights_fingerprint = generation_.fingerprint();
+    state_.store->put(result.record);
+  }
+  return bind(std::move(result.plan), std::move(result.record), provisional);
 }
 
 void Turn::refuse_unstored() const {
@@ -204,6 +215,7 @@ std::shared_ptr<BoundPlan> EngineState::obtain(const Problem& problem, const Cal
   // Another thread may have planned it while this one waited.
   if (auto bound = generation_now->plans.find(problem); bound && !(asked == Asked::by_plan && bound->provisional()))
     return bound;
+  if (asked == Asked::by_plan) background.forget(problem);  // it is planned here
   try {
     auto bound = Turn(*this, *generation_now, problem, call, asked).take();
     generation_now->backend()->trim();  // what plans that were given back, and a judgement that failed, had needed
@@ -213,6 +225,29 @@ std::shared_ptr<BoundPlan> EngineState::obtain(const Problem& problem, const Cal
         "not enough memory to plan {} (its input and output are {} bytes each); free memory, or set memory_limit",
         to_string(problem), problem.elements() * static_cast<std::int64_t>(size_of(problem.dtype)));
   }
+}
+
+void EngineState::plan_beside(BoundPlan& provisional, const Call& call) {
+  if (!plans_beside() || !provisional.claim_planning()) return;
+  const auto generation_now = current();
+  const Problem& problem = provisional.record().problem;
+  const auto keep = [&] { return generation_now->backend()->keep(problem, call); };
+  if (!background.offer(generation_now, problem, keep)) provisional.unclaim_planning();
+}
+
+void EngineState::plan_in_background(Background::Job& job) {
+  if (job.generation != current()) return;
+  PlannerOptions asked{.effort = options.effort,
+                       .budget_seconds = options.budget_seconds,
+                       .constraints = options.constraints,
+                       .cancelled = [&job] { return job.cancelled.load(); }};
+  Turn turn(*this, *job.generation, job.problem, job.call.call, Asked::in_background);
+  PlanResult result = turn.search(asked);  // calls that find no plan in memory go on meanwhile
+  const std::lock_guard planning(planning_mutex);
+  if (job.cancelled) return;
+  turn.keep(std::move(result), /*provisional=*/false);
+  job.generation->backend()->trim();
+  ++counters.background_planned;
 }
 
 }  // namespace gnomon

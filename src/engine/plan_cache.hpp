@@ -30,6 +30,11 @@ class BoundPlan {
   Plan& plan() const { return *plan_; }
   const PlanRecord& record() const { return record_; }
   bool provisional() const { return provisional_; }  // borrowed choices, or an estimate for want of budget
+  // One call at a time may have a provisional plan replaced in the background; unclaim() when the queue was full.
+  bool claim_planning() {
+    return unclaimed_.load(std::memory_order_relaxed) && unclaimed_.exchange(false, std::memory_order_relaxed);
+  }
+  void unclaim_planning() { unclaimed_.store(true, std::memory_order_relaxed); }
 
  private:
   friend class PlanCache;
@@ -38,6 +43,7 @@ class BoundPlan {
   std::atomic<std::int64_t>& past_fallbacks_;  // keeps the count when the plan is given back
   const PlanRecord record_;
   const bool provisional_;
+  std::atomic<bool> unclaimed_{true};
   std::atomic<std::uint64_t> last_used_{0};
 };
 

@@ -56,6 +56,14 @@ class Workbench {
   virtual InputRange input_range() const = 0;
 };
 
+// A call on copies of the caller's input and mask. Its output has the caller's layout and, unless it is the input, no
+// memory: benches write scratch.
+struct KeptCall {
+  Call call;
+  std::shared_ptr<void> memory;
+};
+
+// Plans may be prepared, judged and trimmed by a background thread and a caller at the same time.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -81,6 +89,9 @@ class Backend {
   virtual std::unique_ptr<Plan> prepare(const Problem& problem, const Candidate& candidate) = 0;
   // A bench on `call`; computes the reference answer. The call's tensors are only read.
   virtual std::unique_ptr<Workbench> open_workbench(const Problem& problem, const Call& call) = 0;
+  // Copies the call for a planning that goes on when its caller has gone; complete on return. The default is for
+  // tensors in host memory. Throws Error(environment) or std::bad_alloc when the copies would take too much of it.
+  virtual KeptCall keep(const Problem& problem, const Call& call);
   // Labels of what is approximate in a candidate ("q_proj,k_proj in bf16"); empty: fp32 throughout.
   virtual std::vector<std::string> approximations(const Candidate& candidate) const = 0;
   // Ties go to the lower: fewer moving parts, more precise.

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/half.hpp"
@@ -13,6 +16,7 @@
 namespace gnomon {
 namespace {
 
+constexpr double kKeptShare = 0.25;   // of the available memory: what a copy for the background may take
 constexpr std::size_t kGuard = 4096;  // bytes on both sides of the scratch; a page keeps its alignment
 // Every 16-bit half of this is a NaN of f16 and of bf16, every 32-bit word a NaN of f32: one pattern poisons all types
 // and, where nobody may write, tells who did.
@@ -180,5 +184,33 @@ void HostWorkbench::before_timed_run() {
 }
 
 void HostWorkbench::run(Plan& plan) { plan.run(call_); }
+
+KeptCall Backend::keep(const Problem& problem, const Call& call) {
+  const auto tensor = static_cast<std::size_t>(problem.elements()) * size_of(problem.dtype);
+  const std::size_t mask = call.mask ? static_cast<std::size_t>(problem.tokens()) : 0;
+  const AvailableMemory available = available_memory();
+  if (static_cast<double>(tensor + mask) > kKeptShare * static_cast<double>(available.bytes)) {
+    throw_environment("a copy of its input needs {}, more than {:.0f} % of the {} that are available ({})",
+                      format_bytes(static_cast<double>(tensor + mask)), 100 * kKeptShare,
+                      format_bytes(static_cast<double>(available.bytes)), available.source);
+  }
+  const auto memory = std::make_shared<std::vector<std::max_align_t>>((tensor + mask) / sizeof(std::max_align_t) + 1);
+  auto* const bytes = reinterpret_cast<std::byte*>(memory->data());
+  KeptCall kept{call, memory};
+  kept.call.stream = nullptr;
+  const TensorView input = TensorView::contiguous(bytes, call.input.dtype, call.input.shape);
+  copy(input, call.input);
+  kept.call.input = ConstTensorView::contiguous(bytes, input.dtype, input.shape);
+  kept.call.output.data = nullptr;
+  if (problem.inplace) kept.call.output = input;
+  if (call.mask) {
+    auto* const valid = reinterpret_cast<std::uint8_t*>(bytes + tensor);
+    const std::int64_t seq = call.mask->shape[1];
+    for (std::int64_t i = 0; i < call.mask->shape[0] * seq; ++i)
+      valid[i] = call.mask->data[i / seq * call.mask->strides[0] + i % seq * call.mask->strides[1]];
+    kept.call.mask = MaskView{valid, call.mask->shape, {seq, 1}};
+  }
+  return kept;
+}
 
 }  // namespace gnomon

@@ -33,6 +33,7 @@ TEST(EngineOptionsTest, TextSetsEachOption) {
       {"abs", "0.001"},           {"rel", "0"},
       {"headroom", "0.5"},        {"max_plans", "7"},
       {"range_check", "off"},     {"timing", "cold"},
+      {"background", "on"},
   };
   for (const auto& [name, value] : texts) options.set(name, value);
   EXPECT_EQ(options.device, "cuda:1");
@@ -49,6 +50,7 @@ TEST(EngineOptionsTest, TextSetsEachOption) {
   EXPECT_EQ(options.max_plans, 7u);
   EXPECT_EQ(options.range_check, "off");
   EXPECT_EQ(options.constraints.timing, Timing::cold);
+  EXPECT_TRUE(options.background);
 }
 
 TEST(EngineOptionsTest, SizesTakeBinaryUnits) {
@@ -68,7 +70,7 @@ TEST(EngineOptionsTest, ARefusalNamesTheOptionAndWhatItTakes) {
       {"memory_limit", "-1"},  {"memory_limit", "1e30"}, {"memory_limit", "KiB"}, {"threads", "0"},
       {"threads", "1.5"},      {"force", "fused_qkv"},   {"force", "=on"},        {"force", "slices="},
       {"abs", "-0.1"},         {"headroom", "0"},        {"headroom", "1.5"},     {"max_plans", "0"},
-      {"range_check", "host"}, {"timing", "hot"},
+      {"range_check", "host"}, {"timing", "hot"},        {"background", "maybe"},
   };
   for (const auto& [name, value] : rows) {
     EXPECT_THAT(refusal(name, value), AllOf(HasSubstr(std::string("option ") + name + ": expected "),
@@ -82,7 +84,7 @@ TEST(EngineOptionsTest, AnUnknownOptionListsThemAll) {
   EXPECT_EQ(refusal("efort", "measure"),
             "unknown option \"efort\"; the options are device, effort, budget, total_budget, plan_dir, fp32_only, "
             "exact_activation, "
-            "memory_limit, threads, force, timing, abs, rel, headroom, max_plans, range_check");
+            "memory_limit, threads, force, timing, background, abs, rel, headroom, max_plans, range_check");
 }
 
 }  // namespace

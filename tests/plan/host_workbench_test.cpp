@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/half.hpp"
+#include "plan/fake.hpp"
 
 namespace gnomon {
 namespace {
@@ -167,6 +168,33 @@ TEST(HostWorkbench, TheReferenceIsAskedForAContiguousFp32Answer) {
     halve(call);
   });
   EXPECT_EQ(asked, 1);
+}
+
+TEST(Backend, KeepsCopiesOfAnyLayoutAndLooksAtNothingAfterwards) {
+  for (const bool inplace : {false, true}) {
+    fake::World world(inplace ? "b3 s4 d8 h1 l1 f8 mask inplace" : "b3 s4 d8 h1 l1 f8 mask");
+    std::vector<float> wide(3 * 4 * 16 + 16);
+    for (std::size_t i = 0; i < wide.size(); ++i) wide[i] = static_cast<float>(i);
+    std::vector<std::uint8_t> mask(2 * 12);
+    for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = i % 6 != 0;
+    world.call.input.data = wide.data() + 3;
+    world.call.input.strides = {4 * 16, 16, 2};
+    if (inplace) world.call.output = {wide.data() + 3, DType::f32, world.call.input.shape, world.call.input.strides};
+    world.call.mask = MaskView{mask.data(), {3, 4}, {8, 2}};
+    const KeptCall kept = world.backend.keep(world.problem, world.call);
+    std::ranges::fill(wide, -1.0f);
+    std::ranges::fill(mask, std::uint8_t{9});
+    const auto* const copied = static_cast<const float*>(kept.call.input.data);
+    for (std::int64_t i = 0; i < world.problem.elements(); ++i) {
+      EXPECT_EQ(copied[i], static_cast<float>(3 + i / 8 * 16 + i % 8 * 2)) << i;
+    }
+    ASSERT_TRUE(kept.call.mask);
+    for (std::int64_t i = 0; i < 12; ++i) {
+      const std::int64_t from = i / 4 * 8 + i % 4 * 2;
+      EXPECT_EQ(kept.call.mask->data[i / 4 * kept.call.mask->strides[0] + i % 4], from % 6 != 0) << i;
+    }
+    EXPECT_EQ(kept.call.output.data, inplace ? kept.call.input.data : nullptr);
+  }
 }
 
 }  // namespace
