@@ -92,11 +92,11 @@ class Watch:
             and list(map(_forward, self._classes)) == self._forwards
             and self._containers == self._children
             and self._holders == self._held
-            and all(holder[name] is tensor for holder, name, tensor in self._single)
+            and (not self._single or all(holder[name] is tensor for holder, name, tensor in self._single))
             and list(map(_version, self._tensors)) == self._versions
             and list(map(torch.Tensor.data_ptr, self._tensors)) == self._addresses
             and all(map(torch.Tensor.is_contiguous, self._matrices))
-            and all(t.is_set_to(alias) for t, alias in self._others)
+            and (not self._others or all(t.is_set_to(alias) for t, alias in self._others))
         )
 
     def _same_hook_holders(self) -> bool:
