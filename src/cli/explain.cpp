@@ -23,7 +23,8 @@ struct Arguments {
 
 PlanRecord record_of(Engine& engine, const Problem& problem, const Arguments& arguments) {
   const std::optional<PlanRecord> known = engine.explain(problem);
-  if (known && (arguments.stored || known->effort >= engine.options().effort)) return *known;
+  const EngineOptions& options = engine.options();
+  if (known && (arguments.stored || known->satisfies(options.effort, options.budget_seconds))) return *known;
   if (arguments.stored) {
     throw_caller("no plan is stored for `{}` on this machine; leave --stored away to plan it now", to_string(problem));
   }

@@ -29,7 +29,6 @@ Arena::Claim::~Claim() {
 Arena::Use::Use(Arena& arena, const Claim& claim, CUstream stream)
     : arena_(arena), lock_(arena.mutex_), stream_(stream), captured_(is_capturing(stream)) {
   if (captured_) {
-    const RelaxedCapture relaxed;
     data_ = arena.captured_.emplace_back(claim.bytes()).data();
     return;
   }

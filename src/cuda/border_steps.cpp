@@ -8,40 +8,37 @@ namespace {
 const void* input_of(const Border& border) { return border.input; }
 const void* output_of(const Border& border) { return border.output; }
 const void* mask_of(const Border& border) { return border.mask; }
-const void* flags_of(const Border& border) { return border.flags; }
 
 }  // namespace
 
 void add_load(StepList& steps, Machine& machine, const Call& part, const BorderLayout& layout, float* wide,
-              std::optional<DType> narrow_type, void* narrow, const float* range) {
+              std::optional<DType> narrow_type, void* narrow, const float* range, std::uint32_t* flag) {
   const auto& [batch, seq, width] = part.input.shape;
   auto load = load_rows(machine.kernels, part.input.dtype, narrow_type, batch * seq, width, layout.input_vec);
   load.params.strides = row_access(part.input).strides;
   load.params.wide = wide;
   load.params.narrow = narrow;
   load.params.range = range;
+  load.params.flags = flag;
   load.params.mask = mask_bytes(part.mask);
   steps.add(load);
   steps.follow(offsetof(kernels::LoadRows, from), input_of);
-  if (!range) return;
-  steps.follow(offsetof(kernels::LoadRows, flags), flags_of);
-  if (part.mask) steps.follow(offsetof(kernels::LoadRows, mask) + offsetof(kernels::MaskBytes, data), mask_of);
+  if (range && part.mask) steps.follow(offsetof(kernels::LoadRows, mask) + offsetof(kernels::MaskBytes, data), mask_of);
 }
 
-void add_to_output(StepList& steps, Launch<kernels::NormRows> norm, const Call& part, bool checked) {
+void add_to_output(StepList& steps, Launch<kernels::NormRows> norm, const Call& part, std::uint32_t* flag) {
+  norm.params.flags = flag;
   norm.params.to_strides = row_access(part.output).strides;
   steps.add(norm);
   steps.follow(offsetof(kernels::NormRows, to), output_of);
-  if (checked) steps.follow(offsetof(kernels::NormRows, flags), flags_of);
 }
 
-void add_store(StepList& steps, Machine& machine, const Call& part, const BorderLayout& layout, const float* rows,
-               bool checked) {
+void add_store(StepList& steps, Machine& machine, const Call& part, const BorderLayout& layout, const float* rows) {
   const auto& [batch, seq, width] = part.output.shape;
   auto store = norm_rows(machine.kernels, {.out = part.output.dtype}, batch * seq, width,
                          std::min(widest_vec(width), layout.output_vec));
   store.params.residual = rows;
-  add_to_output(steps, store, part, checked);
+  add_to_output(steps, store, part, nullptr);
 }
 
 }  // namespace gnomon::cuda

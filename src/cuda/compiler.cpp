@@ -1,5 +1,6 @@
 #include "cuda/compiler.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -102,21 +103,55 @@ std::string Compiler::key(const KernelSource& source, const Architecture& archit
 
 std::shared_ptr<const CompiledKernel> Compiler::get(const KernelSource& source, const Architecture& architecture) {
   const std::string name = key(source, architecture);
-  const fs::path file = cache_.empty() ? fs::path() : cache_ / (name + ".kernel");
+  std::promise<Shared> promise;
+  std::shared_future<Shared> known;
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = kernels_.find(name); found != kernels_.end()) return found->second;
+    if (const auto found = kernels_.find(name); found != kernels_.end())
+      known = found->second;
+    else
+      kernels_.emplace(name, promise.get_future().share());
   }
-  std::optional<CompiledKernel> kernel;
-  if (!file.empty()) kernel = read(file);
-  const bool compiled = !kernel;
-  if (compiled) {  // outside the lock: different kernels compile side by side, and two of one are merely wasteful
-    kernel = compile(source, architecture);
-    if (!file.empty()) write(file, *kernel);
+  if (known.valid()) return known.get();
+  try {
+    Shared kernel = make(name, source, architecture);
+    promise.set_value(kernel);
+    return kernel;
+  } catch (...) {
+    promise.set_exception(std::current_exception());
+    const std::lock_guard lock(mutex_);
+    kernels_.erase(name);  // the next one tries again
+    throw;
   }
+}
+
+Compiler::Shared Compiler::make(const std::string& name, const KernelSource& source, const Architecture& architecture) {
+  const fs::path file = cache_.empty() ? fs::path() : cache_ / (name + ".kernel");
+  if (!file.empty()) {
+    if (auto kernel = read(file)) return std::make_shared<const CompiledKernel>(std::move(*kernel));
+  }
+  const auto kernel = std::make_shared<const CompiledKernel>(compile(source, architecture));
+  ++compilations_;
+  if (!file.empty()) write(file, *kernel);
+  return kernel;
+}
+
+void Compiler::ahead(std::vector<KernelSource> sources, const Architecture& architecture) {
+  const auto wanted = std::make_shared<const std::vector<KernelSource>>(std::move(sources));
+  const auto next = std::make_shared<std::atomic<std::size_t>>(0);
+  const std::size_t threads =
+      std::min<std::size_t>(wanted->size(), std::max(1u, std::thread::hardware_concurrency() / 2));
   const std::lock_guard lock(mutex_);
-  compilations_ += compiled;
-  return kernels_.try_emplace(name, std::make_shared<const CompiledKernel>(std::move(*kernel))).first->second;
+  for (std::size_t i = 0; i < threads; ++i) {
+    helpers_.emplace_back([this, wanted, next, architecture](const std::stop_token& stop) {
+      for (std::size_t at = (*next)++; at < wanted->size() && !stop.stop_requested(); at = (*next)++) {
+        try {
+          get((*wanted)[at], architecture);
+        } catch (const std::exception&) {  // who asks for it is told
+        }
+      }
+    });
+  }
 }
 
 CompiledKernel Compiler::compile(const KernelSource& source, const Architecture& architecture) const {

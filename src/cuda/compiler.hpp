@@ -1,12 +1,15 @@
 // Compiles kernels for an architecture, with no device needed, and keeps the results in memory and on disk.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda/architecture.hpp"
@@ -43,9 +46,14 @@ class Compiler {
   // compiler's log when the kernel does not compile; an unusable cache is a warning, never an error.
   std::shared_ptr<const CompiledKernel> get(const KernelSource& source, const Architecture& architecture);
 
+  // Compiles them in the background; who asks for one meanwhile waits for it. Failures are told to who asks.
+  void ahead(std::vector<KernelSource> sources, const Architecture& architecture);
+
   int compilations() const { return compilations_; }  // those not answered by a cache
 
  private:
+  using Shared = std::shared_ptr<const CompiledKernel>;
+  Shared make(const std::string& name, const KernelSource& source, const Architecture& architecture);
   std::string key(const KernelSource& source, const Architecture& architecture) const;
   CompiledKernel compile(const KernelSource& source, const Architecture& architecture) const;
   std::optional<CompiledKernel> read(const std::filesystem::path& file) const;
@@ -54,8 +62,9 @@ class Compiler {
   const std::filesystem::path cache_;
   const std::span<const SourceFile> sources_;
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const CompiledKernel>> kernels_;
-  int compilations_ = 0;
+  std::map<std::string, std::shared_future<Shared>> kernels_;
+  std::atomic<int> compilations_{0};
+  std::vector<std::jthread> helpers_;
 };
 
 }  // namespace gnomon::cuda

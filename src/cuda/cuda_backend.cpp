@@ -68,7 +68,20 @@ class CudaBackend final : public Backend {
                                                                     : stack_parts(problem, choices));
   }
 
+  void require_time_to_plan(const Call& call) const override {
+    const Device::Current current(*device_);
+    if (!is_capturing(static_cast<CUstream>(call.stream))) return;
+    throw_caller(
+        "this call has no plan in memory, and its stream is being captured: make one such call before the capture");
+  }
+
+  KeptCall keep(const Problem& problem, const Call& call) override {
+    const Device::Current current(*device_);
+    return keep_call(machine_, problem, call);
+  }
+
   std::unique_ptr<Workbench> open_workbench(const Problem& problem, const Call& call) override {
+    compile_ahead(problem);
     return std::make_unique<CudaWorkbench>(machine_, problem, call);
   }
 
@@ -93,6 +106,17 @@ class CudaBackend final : public Backend {
 
  private:
   const DeviceProperties& properties() const { return device_->properties(); }
+
+  // What the search will want, in the background: tiles of attention take a second each to compile.
+  void compile_ahead(const Problem& problem) {
+    Choices choices = estimate_choices(problem, constraints_, properties());
+    if (!choices.fused_attention) return;
+    const AttentionSpec spec = attention_spec(config_, choices, problem.batch, problem.seq, problem.mask);
+    std::vector<KernelSource> sources;
+    for (const AttentionTile& tile : attention_tiles(spec, properties()))
+      sources.push_back(attention_source(spec, tile));
+    machine_->kernels.compiler().ahead(std::move(sources), device_->architecture());
+  }
 
   DevicePlan::Parts plain_parts(const Problem& problem) {
     DevicePlan::Parts parts;
@@ -119,14 +143,20 @@ class CudaBackend final : public Backend {
       return parts;
     }
     parts.commits = problem.inplace;
-    parts.guard = std::make_unique<RangeGuard>(*machine_, (problem.batch + slice - 1) / slice);
-    parts.pass = sliced(choices, {parts.guard->range(), parts.commits});
-    parts.fallback = fallback(problem, choices);
+    parts.guard = std::make_unique<RangeGuard>(*machine_);
+    PassGuard guard{.role = PassGuard::Role::guarded,
+                    .range = parts.guard->range(),
+                    .flag = parts.guard->flag(),
+                    .answered = parts.guard->answered(),
+                    .commit = parts.commits};
+    parts.pass = sliced(choices, guard);
+    guard.role = PassGuard::Role::fallback;
+    parts.fallback = fallback(problem, choices, guard);
     return parts;
   }
 
   // What answers the calls that a reduced precision must not: exact in everything, as fast as fp32 allows.
-  std::unique_ptr<SlicedPass> fallback(const Problem& problem, const Choices& choices) {
+  std::unique_ptr<SlicedPass> fallback(const Problem& problem, const Choices& choices, const PassGuard& guard) {
     Constraints exact = constraints_;
     exact.fp32_only = exact.exact_activation = true;
     Choices c = estimate_choices(problem, exact, properties());
@@ -135,7 +165,7 @@ class CudaBackend final : public Backend {
     const std::int64_t row = 2 * static_cast<std::int64_t>(sizeof(float)) * slice * config_.n_heads * problem.seq;
     const std::int64_t queries = std::clamp<std::int64_t>(kFallbackScores / row, 1, problem.seq);
     return std::make_unique<SlicedPass>(problem.batch, slice, [&](std::int64_t sequences) {
-      return std::make_unique<StackPass>(*machine_, c, sequences, problem.seq, problem.dtype, problem.mask, PassGuard{},
+      return std::make_unique<StackPass>(*machine_, c, sequences, problem.seq, problem.dtype, problem.mask, guard,
                                          queries);
     });
   }

@@ -38,10 +38,6 @@ void copy(KernelLibrary& kernels, CUstream stream, const TensorView& to, const C
 CudaWorkbench::CudaWorkbench(std::shared_ptr<Machine> machine, const Problem& problem, const Call& call)
     : machine_(std::move(machine)), problem_(problem), input_(call.input), call_(call) {
   const Device::Current current(machine_->device);
-  if (is_capturing(stream())) {
-    throw_caller("{}: this problem has no plan yet, and its stream is being captured; call it once before the capture",
-                 to_string(problem));
-  }
   machine_->device.require(call.input.data, "input");
   if (call.mask) machine_->device.require(call.mask->data, "mask");
   reference_ = DeviceBuffer(static_cast<std::size_t>(call.input.elements()) * sizeof(float));
@@ -170,6 +166,57 @@ void CudaWorkbench::run_repeatedly(Plan& plan, int times) {
   const Device::Current current(machine_->device);
   for (int i = 0; i < times; ++i) plan.run(call_);
   synchronize();
+}
+
+namespace {
+
+struct KeptTensors {
+  std::shared_ptr<Machine> machine;
+  DeviceBuffer input, output, mask;
+  ~KeptTensors() {
+    const Device::Current current(machine->device);
+    for (DeviceBuffer* buffer : {&input, &output, &mask}) *buffer = DeviceBuffer();
+  }
+};
+
+}  // namespace
+
+KeptCall keep_call(const std::shared_ptr<Machine>& machine, const Problem& problem, const Call& call) {
+  const auto kept = std::make_shared<KeptTensors>();
+  kept->machine = machine;
+  const auto stream = static_cast<CUstream>(call.stream);
+  Call copied = call;
+  copied.stream = machine->ours;
+  const auto bytes = static_cast<std::size_t>(call.input.elements()) * size_of(call.input.dtype);
+  kept->input = DeviceBuffer(bytes);
+  const TensorView input = TensorView::contiguous(kept->input.data(), call.input.dtype, call.input.shape);
+  copy(machine->kernels, stream, input, call.input);
+  copied.input = {input.data, input.dtype, input.shape, input.strides};
+  if (problem.inplace) {
+    copied.output = input;
+  } else {
+    kept->output = DeviceBuffer(bytes);
+    copied.output = TensorView::contiguous(kept->output.data(), call.output.dtype, call.output.shape);
+  }
+  if (call.mask) {
+    const auto& [batch, seq] = call.mask->shape;
+    kept->mask = DeviceBuffer(static_cast<std::size_t>(batch * seq));
+    copied.mask = MaskView{kept->mask.as<std::uint8_t>(), call.mask->shape, {seq, 1}};
+    CUDA_MEMCPY2D rows{};
+    rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    rows.srcDevice = reinterpret_cast<CUdeviceptr>(call.mask->data);
+    rows.dstDevice = kept->mask.address();
+    rows.dstPitch = static_cast<std::size_t>(seq);
+    rows.srcPitch = static_cast<std::size_t>(call.mask->strides[0]);
+    rows.WidthInBytes = static_cast<std::size_t>(seq);
+    rows.Height = static_cast<std::size_t>(batch);
+    if (call.mask->strides[1] != 1 || call.mask->strides[0] < seq)
+      throw_environment("planning in the background copies dense masks only, the strides are {} and {}",
+                        call.mask->strides[0], call.mask->strides[1]);
+    cuda::check(driver().cuMemcpy2DAsync(&rows, stream), "cuMemcpy2DAsync");
+  }
+  cuda::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+  return {copied, kept};
 }
 
 }  // namespace gnomon::cuda

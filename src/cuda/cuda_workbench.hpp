@@ -42,4 +42,7 @@ class CudaWorkbench final : public Workbench {
   InputRange range_;
 };
 
+// Dense copies of a call's tensors on the device, for a planning that outlives its caller. Complete on return.
+KeptCall keep_call(const std::shared_ptr<Machine>& machine, const Problem& problem, const Call& call);
+
 }  // namespace gnomon::cuda

@@ -70,9 +70,11 @@ Device::~Device() { driver().cuDevicePrimaryCtxRelease(device_); }
 
 Device::Current::Current(const Device& device) {
   check(driver().cuCtxPushCurrent(device.context_), "cuCtxPushCurrent");
+  driver().cuThreadExchangeStreamCaptureMode(&mode_);
 }
 
 Device::Current::~Current() {
+  driver().cuThreadExchangeStreamCaptureMode(&mode_);
   CUcontext popped = nullptr;
   driver().cuCtxPopCurrent(&popped);
 }

@@ -31,13 +31,17 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // Makes the device the calling thread's current one while it lives; the caller's is current again afterwards.
+  // Makes the device the calling thread's current one while it lives; the caller's is current again afterwards. What is
+  // unsafe while somebody captures a stream (taking memory, loading kernels) is allowed meanwhile: ours goes elsewhere.
   class Current {
    public:
     explicit Current(const Device& device);
     ~Current();
     Current(const Current&) = delete;
     Current& operator=(const Current&) = delete;
+
+   private:
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   };
 
   int ordinal() const { return ordinal_; }

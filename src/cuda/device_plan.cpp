@@ -1,7 +1,6 @@
 #include "cuda/device_plan.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.hpp"
 
@@ -11,39 +10,37 @@ std::size_t SlicedPass::scratch_bytes() const {
   return std::max(whole_.scratch_bytes(), rest_ ? rest_->scratch_bytes() : 0);
 }
 
-void SlicedPass::run(std::int64_t slice, CUstream stream, std::byte* scratch, const Call& call,
-                     const BorderLayout& layout, std::uint32_t* flags, std::optional<CUstream> graph) {
-  const std::int64_t first = slice * slice_, count = std::min(slice_, batch_ - first);
-  WrittenPass& pass = count == slice_ ? whole_ : *rest_;
-  pass.run(stream, scratch, sequences_of(call, first, count), layout, flags, graph);
+Call SlicedPass::part(const Call& call, std::int64_t slice) const {
+  const std::int64_t first = slice * slice_;
+  return sequences_of(call, first, std::min(slice_, batch_ - first));
 }
 
-RangeGuard::RangeGuard(Machine& machine, std::int64_t slices)
-    : machine_(machine),
-      slices_(slices),
-      range_(2 * sizeof(float)),
-      flags_(static_cast<std::size_t>(slices) * sizeof(std::uint32_t)),
-      host_flags_(static_cast<std::size_t>(slices) * sizeof(std::uint32_t)) {
-  set({0, std::numeric_limits<double>::max()});
+RangeGuard::RangeGuard(const Machine& machine) : machine_(machine), words_(4 * sizeof(std::uint32_t)) {
+  check(driver().cuMemsetD8Async(words_.address(), 0, words_.bytes(), machine.ours), "cuMemsetD8Async");
+  set({0, std::numeric_limits<float>::max()});
 }
 
 void RangeGuard::set(const InputRange& range) {
   on_ = range != kAnyInput;
   const float values[] = {static_cast<float>(range.low), static_cast<float>(range.high)};
-  check(driver().cuMemcpyHtoDAsync(range_.address(), values, sizeof values, machine_.ours), "cuMemcpyHtoDAsync");
+  check(driver().cuMemcpyHtoDAsync(words_.address(), values, sizeof values, machine_.ours), "cuMemcpyHtoDAsync");
   machine_.ours.synchronize();
 }
 
-void RangeGuard::clear(CUstream stream) const {
-  check(driver().cuMemsetD32Async(flags_.address(), 0, static_cast<std::size_t>(slices_), stream), "cuMemsetD32Async");
+void RangeGuard::raise(CUstream stream) const {
+  check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(flag()), 1, 1, stream), "cuMemsetD32Async");
 }
 
-const std::uint32_t* RangeGuard::read(CUstream stream) const {
-  check(driver().cuMemcpyDtoHAsync(host_flags_.as<void>(), flags_.address(), flags_.bytes(), stream),
+std::uint32_t RangeGuard::read(const std::uint32_t* word, CUstream stream) const {
+  std::uint32_t value = 0;
+  check(driver().cuMemcpyDtoHAsync(&value, reinterpret_cast<CUdeviceptr>(word), sizeof value, stream),
         "cuMemcpyDtoHAsync");
   check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
-  return host_flags_.as<std::uint32_t>();
+  return value;
 }
+
+bool RangeGuard::is_raised(CUstream stream) const { return read(flag(), stream) != 0; }
+std::int64_t RangeGuard::fallbacks() const { return read(answered(), machine_.ours); }
 
 DevicePlan::DevicePlan(Parts parts) : parts_(std::move(parts)) {
   const std::size_t bytes =
@@ -65,13 +62,29 @@ void DevicePlan::require_device_memory(const Call& call) const {
   if (call.mask) device.require(call.mask->data, "mask");
 }
 
-void DevicePlan::run_all(SlicedPass& pass, CUstream stream, std::byte* scratch, const Call& call,
-                         const BorderLayout& layout, bool graph) {
-  const auto capture_on = graph ? std::optional<CUstream>(parts_.machine->ours) : std::nullopt;
-  for (std::int64_t slice = 0; slice < pass.slices(); ++slice) {
-    std::uint32_t* const flags = parts_.guard ? parts_.guard->flags() + slice : nullptr;
-    pass.run(slice, stream, scratch, call, layout, flags, capture_on);
+void DevicePlan::run_slice(std::int64_t slice, const Arena::Use& use, CUstream stream, const Call& call,
+                           const BorderLayout& layout) {
+  const Call part = parts_.pass->part(call, slice);
+  WrittenPass& pass = parts_.pass->pass(slice);
+  WrittenPass* const fallback = parts_.fallback ? &parts_.fallback->pass(slice) : nullptr;
+  std::byte* const scratch = use.data();
+  if (use.captured()) {
+    // A graph cannot be launched into a capture, and nobody can look at the flag: the capture gets the exact pass.
+    if (!fallback) return pass.launch(stream, scratch, part, layout);
+    parts_.guard->raise(stream);
+    return fallback->launch(stream, scratch, part, layout);
   }
+  const CUstream ours = parts_.machine->captures;
+  const bool guarded = fallback && (parts_.guard->on() || parts_.commits);
+  if (guarded && driver().has_conditional_nodes() && !fallback->body_touches_border(scratch, part, layout))
+    return pass.replay(stream, scratch, part, layout, fallback, ours, !parts_.graph);
+  if (parts_.graph) {
+    pass.replay(stream, scratch, part, layout, nullptr, ours, false);
+  } else {
+    pass.launch(stream, scratch, part, layout);
+  }
+  // No conditional nodes: the host looks. The fallback's steps read the flag themselves.
+  if (guarded && parts_.guard->is_raised(stream)) fallback->launch(stream, scratch, part, layout);
 }
 
 void DevicePlan::run(const Call& call) {
@@ -80,27 +93,18 @@ void DevicePlan::run(const Call& call) {
   const auto stream = static_cast<CUstream>(call.stream);
   const BorderLayout layout = BorderLayout::of(call);
   const Arena::Use use(parts_.machine->arena, *claim_, stream);
-  if (use.captured()) {
-    // Nobody can look at flags while a stream is captured: the graph gets the passes that need no guard.
-    const RelaxedCapture relaxed;
-    return run_all(parts_.fallback ? *parts_.fallback : *parts_.pass, stream, use.data(), call, layout, false);
-  }
-  RangeGuard* const guard = parts_.guard.get();
-  const bool look = guard && (guard->on() || parts_.commits);
-  if (look) guard->clear(stream);
-  run_all(*parts_.pass, stream, use.data(), call, layout, parts_.graph);
-  if (!look) return;
-  const std::uint32_t* const flags = guard->read(stream);
-  for (std::int64_t slice = 0; slice < parts_.pass->slices(); ++slice) {
-    if (flags[slice] == 0) continue;
-    ++guard->fallbacks;
-    parts_.fallback->run(slice, stream, use.data(), call, layout, nullptr, {});
-  }
+  for (std::int64_t slice = 0; slice < parts_.pass->slices(); ++slice) run_slice(slice, use, stream, call, layout);
 }
 
 void DevicePlan::poison_scratch() {
   const Device::Current current(parts_.machine->device);
   parts_.machine->arena.poison(parts_.machine->ours);
+}
+
+std::int64_t DevicePlan::range_fallbacks() const {
+  if (!parts_.guard) return 0;
+  const Device::Current current(parts_.machine->device);
+  return parts_.guard->fallbacks();
 }
 
 void DevicePlan::set_verified_range(const InputRange& range) {

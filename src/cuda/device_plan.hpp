@@ -21,8 +21,8 @@ class SlicedPass {
   }
   std::int64_t slices() const { return (batch_ + slice_ - 1) / slice_; }
   std::size_t scratch_bytes() const;
-  void run(std::int64_t slice, CUstream stream, std::byte* scratch, const Call& call, const BorderLayout& layout,
-           std::uint32_t* flags, std::optional<CUstream> graph);
+  Call part(const Call& call, std::int64_t slice) const;
+  WrittenPass& pass(std::int64_t slice) { return (slice + 1) * slice_ <= batch_ ? whole_ : *rest_; }
 
  private:
   std::int64_t batch_, slice_;
@@ -30,26 +30,25 @@ class SlicedPass {
   std::optional<WrittenPass> rest_;
 };
 
-// What a plan of reduced precision needs to answer every call: flags of its slices, the range, and the fp32 pass.
+// What a plan of reduced precision needs to answer every call: the range, the flag, the count of the fallback's
+// answers.
 class RangeGuard {
  public:
-  RangeGuard(Machine& machine, std::int64_t slices);
-  const float* range() const { return range_.as<float>(); }
-  std::uint32_t* flags() const { return flags_.as<std::uint32_t>(); }
+  explicit RangeGuard(const Machine& machine);
+  const float* range() const { return words_.as<float>(); }
+  std::uint32_t* flag() const { return words_.as<std::uint32_t>() + 2; }
+  std::uint32_t* answered() const { return words_.as<std::uint32_t>() + 3; }
   void set(const InputRange& range);
   bool on() const { return on_.load(std::memory_order_relaxed); }
-
-  void clear(CUstream stream) const;
-  // Waits for the stream; the flags of each slice, in host memory.
-  const std::uint32_t* read(CUstream stream) const;
-
-  std::atomic<std::int64_t> fallbacks{0};
+  void raise(CUstream stream) const;      // by hand
+  bool is_raised(CUstream stream) const;  // waits for the stream
+  std::int64_t fallbacks() const;         // waits for a copy
 
  private:
-  Machine& machine_;
-  std::int64_t slices_;
-  DeviceBuffer range_, flags_;
-  PinnedBuffer host_flags_;
+  std::uint32_t read(const std::uint32_t* word, CUstream stream) const;
+
+  const Machine& machine_;
+  DeviceBuffer words_;  // range[2], flag, answered
   std::atomic<bool> on_{true};
 };
 
@@ -60,7 +59,7 @@ class DevicePlan final : public Plan {
     std::unique_ptr<RangeGuard> guard;  // null: fp32 throughout
     std::unique_ptr<SlicedPass> pass, fallback;
     bool graph = false;
-    bool commits = false;  // the pass writes its output only where no flag is raised
+    bool commits = false;  // the pass writes its output only while the flag is down
   };
   explicit DevicePlan(Parts parts);
   ~DevicePlan() override;
@@ -69,13 +68,13 @@ class DevicePlan final : public Plan {
   void poison_scratch() override;
   std::int64_t scratch_bytes() const override { return static_cast<std::int64_t>(claim_->bytes()); }
   std::int64_t packed_bytes() const override { return parts_.machine->weights.bytes(); }
-  std::int64_t range_fallbacks() const override { return parts_.guard ? parts_.guard->fallbacks.load() : 0; }
+  std::int64_t range_fallbacks() const override;
   void set_verified_range(const InputRange& range) override;
 
  private:
   void require_device_memory(const Call& call) const;
-  void run_all(SlicedPass& pass, CUstream stream, std::byte* scratch, const Call& call, const BorderLayout& layout,
-               bool graph);
+  void run_slice(std::int64_t slice, const Arena::Use& use, CUstream stream, const Call& call,
+                 const BorderLayout& layout);
 
   Parts parts_;
   std::unique_ptr<Arena::Claim> claim_;

@@ -29,6 +29,11 @@ Driver load() {
 #undef GNOMON_CUDA_TEXT
   library.bind(api.cuStreamGetCaptureInfo_v2, "cuStreamGetCaptureInfo_v2");
   api.cuFuncGetParamInfo = reinterpret_cast<decltype(api.cuFuncGetParamInfo)>(library.find("cuFuncGetParamInfo"));
+  if (api.version >= 12040) {
+    library.bind(api.cuGraphConditionalHandleCreate, "cuGraphConditionalHandleCreate");
+    library.bind(api.cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph");
+    library.bind(api.cuGraphAddNode_v1, "cuGraphAddNode");
+  }
   if (const CUresult result = api.cuInit(0); result != CUDA_SUCCESS) {
     const char* text = nullptr;
     api.cuGetErrorString(result, &text);

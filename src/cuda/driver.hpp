@@ -10,24 +10,20 @@ namespace gnomon::cuda {
 
 // cuda.h renames functions to the version that its structures belong to (cuMemAlloc is cuMemAlloc_v2): members have the
 // renamed name, and a use of either name is renamed alike.
+// clang-format off
 #define GNOMON_CUDA_DRIVER(X)                                                                                          \
-  X(cuInit)                                                                                                            \
-  X(cuDriverGetVersion)                                                                                                \
-  X(cuGetErrorName)                                                                                                    \
-  X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)                    \
-      X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent)                 \
-          X(cuCtxPopCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize) X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree)         \
-              X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)        \
-                  X(cuMemsetD8Async) X(cuMemsetD16Async) X(cuMemsetD32Async) X(cuPointerGetAttribute)                  \
-                      X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute)             \
-                          X(cuFuncSetAttribute) X(cuLaunchKernelEx) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)     \
-                              X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent)         \
-                                  X(cuStreamIsCapturing) X(cuStreamBeginCapture) X(cuStreamEndCapture)                 \
-                                      X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) X(cuEventDestroy)          \
-                                          X(cuEventRecord) X(cuEventSynchronize) X(cuEventQuery) X(cuGraphInstantiate) \
-                                              X(cuGraphLaunch) X(cuGraphDestroy) X(cuGraphExecDestroy)                 \
-                                                  X(cuGraphGetNodes) X(cuGraphNodeGetType)                             \
-                                                      X(cuGraphKernelNodeGetParams) X(cuGraphExecKernelNodeSetParams)
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)            \
+  X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain)                          \
+  X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize)          \
+  X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyHtoDAsync)                  \
+  X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpy2DAsync) X(cuMemsetD8Async) X(cuMemsetD16Async) X(cuMemsetD32Async)                \
+  X(cuPointerGetAttribute) X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute)       \
+  X(cuFuncSetAttribute) X(cuLaunchKernelEx) X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuStreamCreate)          \
+  X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamIsCapturing) X(cuStreamBeginCapture)       \
+  X(cuStreamEndCapture) X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)      \
+  X(cuEventSynchronize) X(cuEventQuery) X(cuGraphCreate) X(cuGraphInstantiate) X(cuGraphLaunch) X(cuGraphDestroy)     \
+  X(cuGraphExecDestroy) X(cuGraphExecKernelNodeSetParams)
+// clang-format on
 
 struct Driver {
 #define GNOMON_CUDA_DECLARE(name) decltype(&::name) name = nullptr;
@@ -37,6 +33,11 @@ struct Driver {
   // cuda.h of CUDA 13 declares another form of it; this one is in every driver.
   CUresult (*cuStreamGetCaptureInfo_v2)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*, const CUgraphNode**,
                                         std::size_t*) = nullptr;
+  // Conditional nodes; null before driver 12.4. cuda.h of CUDA 13 declares another cuGraphAddNode.
+  decltype(&::cuGraphConditionalHandleCreate) cuGraphConditionalHandleCreate = nullptr;
+  decltype(&::cuStreamBeginCaptureToGraph) cuStreamBeginCaptureToGraph = nullptr;
+  CUresult (*cuGraphAddNode_v1)(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUgraphNodeParams*) = nullptr;
+  bool has_conditional_nodes() const { return cuGraphAddNode_v1 != nullptr; }
   int version = 0;  // 12040: CUDA 12.4
 };
 

@@ -25,7 +25,8 @@ struct Machine {
   BlasHandle blas;
   DeviceWeights weights;
   Arena arena;
-  Stream ours;  // for uploads, checks and captures
+  Stream ours;      // for uploads and checks
+  Stream captures;  // under the arena's lock: what another thread puts on a captured stream becomes part of the graph
 };
 
 }  // namespace gnomon::cuda

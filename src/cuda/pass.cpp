@@ -9,6 +9,10 @@ namespace {
 
 constexpr std::size_t kMostWritten = 4;  // graphs hold device memory; a model's calls have one layout, rarely two
 
+Border border_of(const Call& part) {
+  return {part.input.data, part.mask ? part.mask->data : nullptr, part.output.data};
+}
+
 }  // namespace
 
 BorderLayout BorderLayout::of(const Call& call) {
@@ -35,17 +39,17 @@ StepList& WrittenPass::steps_for(std::byte* scratch, const Call& part, const Bor
   return *written_.back().steps;
 }
 
-void WrittenPass::run(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout, void* flags,
-                      std::optional<CUstream> graph) {
+void WrittenPass::launch(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout) {
+  steps_for(scratch, part, layout).run(stream, border_of(part));
+}
+
+void WrittenPass::replay(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout,
+                         WrittenPass* fallback, CUstream ours, bool launched) {
   StepList& steps = steps_for(scratch, part, layout);
-  const Border border{part.input.data, part.mask ? part.mask->data : nullptr, part.output.data, flags};
-  if (!graph) return steps.run(stream, border);
-  if (!steps.captured()) {
-    steps.run(stream, border);  // libraries set themselves up on a first call, which a capture would refuse
-    steps.capture(*graph);
-    return;
-  }
-  steps.replay(stream, border);
+  if (!steps.captured())
+    steps.capture(ours, fallback ? &fallback->steps_for(scratch, part, layout) : nullptr, !launched);
+  if (launched) steps.run(stream, border_of(part));
+  steps.replay(stream, border_of(part));
 }
 
 }  // namespace gnomon::cuda

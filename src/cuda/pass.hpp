@@ -52,9 +52,15 @@ class WrittenPass {
  public:
   explicit WrittenPass(std::unique_ptr<Pass> pass) : pass_(std::move(pass)) {}
   std::size_t scratch_bytes() const { return pass_->scratch_bytes(); }
-  // `graph`: captured on this stream of ours when it is new, and replayed. Null: launched one by one.
-  void run(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout, void* flags,
-           std::optional<CUstream> graph);
+  void launch(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout);
+  // As a graph, captured on `ours` when it is new; after it, in the same graph, `fallback` under its condition (null:
+  // none). With `launched`, only the fallback is captured, and the pass goes ahead of it as launches.
+  void replay(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout, WrittenPass* fallback,
+              CUstream ours, bool launched);
+  // Whether a graph could hold it as a fallback.
+  bool body_touches_border(std::byte* scratch, const Call& part, const BorderLayout& layout) {
+    return steps_for(scratch, part, layout).body_touches_border();
+  }
 
  private:
   struct Written {

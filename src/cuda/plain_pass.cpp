@@ -109,14 +109,14 @@ void PlainPass::add_layer(StepList& steps, std::byte* scratch, std::size_t index
 
 void PlainPass::write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) {
   float *const x = floats(scratch, x_[0]), *const y = floats(scratch, x_[1]);
-  add_load(steps, machine_, part, layout, x, {}, nullptr, nullptr);
+  add_load(steps, machine_, part, layout, x, {}, nullptr, nullptr, nullptr);
   for (std::size_t i = 0; i < layers_.size(); ++i) add_layer(steps, scratch, i, mask_bytes(part.mask), x, y);
   const float* answer = x;
   if (config_.final_norm) {
     add_norm(steps, machine_.weights.layout().final_norm, x, y);
     answer = y;
   }
-  add_store(steps, machine_, part, layout, answer, /*checked=*/false);
+  add_store(steps, machine_, part, layout, answer);
 }
 
 }  // namespace gnomon::cuda

@@ -124,7 +124,7 @@ void StackPass::place(std::size_t workspace) {
   const bool own_copy = type_ != DType::f32 || config_.norm == NormPlacement::pre;
   n_ = own_copy ? places_.take(rows_ * d, t) : x_;
   if (!choices_.fused_norm) sum_ = places_.take(rows_ * d, sizeof(float));
-  if (guard_.commit) result_ = places_.take(rows_ * d, size_of(border_));
+  if (keeps_result()) result_ = places_.take(rows_ * d, size_of(border_));
   if (masked_ && choices_.fused_attention) mask_ = places_.take(ClassifiedMask::bytes(sequences_, seq_), 1);
   workspace_ = places_.take(static_cast<std::int64_t>(workspace), 1);
   // Attention's tensors and the FFN's share their memory: when one is at work, nothing of the other is wanted.
@@ -160,26 +160,26 @@ class StackPass::Writer {
         layout_(layout) {}
 
   void write() {
-    const bool pre = c_.norm == NormPlacement::pre, narrow = pass_.type_ != DType::f32;
-    const auto narrow_type = narrow && !pre ? std::optional(pass_.type_) : std::nullopt;
-    add_load(steps_, machine_, part_, layout_, x(), narrow_type, narrow_type ? at(pass_.n_) : nullptr,
-             pass_.guard_.range);
+    const bool pre = c_.norm == NormPlacement::pre;
     const auto& layers = machine_.weights.layout().layers;
+    load();
     if (pass_.masked_ && choices_.fused_attention) classify();
+    steps_.begin_body();
     if (pre) norm_alone(layers.front().norm1);
     for (std::size_t i = 0; i < layers.size(); ++i) {
+      const bool last = i + 1 == layers.size();
+      const NormAt* const after_ffn = !pre            ? &layers[i].norm2
+                                      : !last         ? &layers[i + 1].norm1
+                                      : c_.final_norm ? &final_norm()
+                                                      : nullptr;
       attention(i);
       add_branch(at(pass_.branch_), layers[i].out.bias, pre ? &layers[i].norm2 : &layers[i].norm1, false);
       ffn(i);
-      const bool last = i + 1 == layers.size();
-      const NormAt* next = !pre            ? &layers[i].norm2
-                           : !last         ? &layers[i + 1].norm1
-                           : c_.final_norm ? &final_norm()
-                                           : nullptr;
-      add_branch(at(pass_.branch2_), layers[i].fc2.bias, next, last && (pre || !c_.final_norm));
+      add_branch(at(pass_.branch2_), layers[i].fc2.bias, after_ffn, last && (pre || !c_.final_norm));
     }
     if (!pre && c_.final_norm) to_caller(norm_of(x(), std::nullopt, &final_norm(), true));
-    if (pass_.guard_.commit) commit();
+    steps_.end_body();
+    if (pass_.keeps_result()) commit();
   }
 
  private:
@@ -187,6 +187,26 @@ class StackPass::Writer {
   float* x() const { return reinterpret_cast<float*>(at(pass_.x_)); }
   const NormAt& final_norm() const { return machine_.weights.layout().final_norm; }
   std::int64_t rows() const { return pass_.rows_; }
+
+  void load() {
+    const PassGuard& guard = pass_.guard_;
+    if (guard.role == PassGuard::Role::fallback) return reload();
+    if (guard.flag) steps_.add(FillStep{guard.flag, sizeof *guard.flag});
+    const bool narrow = pass_.type_ != DType::f32 && c_.norm == NormPlacement::post;
+    add_load(steps_, machine_, part_, layout_, x(), narrow ? std::optional(pass_.type_) : std::nullopt,
+             narrow ? at(pass_.n_) : nullptr, guard.range, guard.flag);
+  }
+
+  void reload() {
+    auto launch = reload_rows(machine_.kernels, pass_.border_, rows(), c_.d_model);
+    launch.params.strides = row_access(part_.input).strides;
+    launch.params.wide = x();
+    launch.params.flags = pass_.guard_.flag;
+    launch.params.answered = pass_.guard_.answered;
+    steps_.add(launch);
+    steps_.follow(offsetof(kernels::ReloadRows, from), [](const Border& border) { return border.input; });
+    steps_.set_condition_at(offsetof(kernels::ReloadRows, condition));
+  }
 
   void classify() {
     mask_ = ClassifiedMask::place(at(pass_.mask_), pass_.sequences_, pass_.seq_);
@@ -242,7 +262,7 @@ class StackPass::Writer {
   Launch<kernels::NormRows> norm_of(const float* residual, std::optional<DType> branch, const NormAt* weights,
                                     bool out) {
     const bool narrow = pass_.type_ != DType::f32 && !out;
-    const int vec = std::min(widest_vec(c_.d_model), out && !pass_.guard_.commit ? layout_.output_vec : 8);
+    const int vec = std::min(widest_vec(c_.d_model), out && !pass_.keeps_result() ? layout_.output_vec : 8);
     NormTypes types{.branch = branch};
     if (narrow) types.narrow = pass_.type_;
     if (out) types.out = pass_.border_;
@@ -264,10 +284,10 @@ class StackPass::Writer {
   void norm_alone(const NormAt& weights) { steps_.add(norm_of(x(), std::nullopt, &weights, false)); }
 
   void to_caller(Launch<kernels::NormRows> launch) {
-    if (!pass_.guard_.commit) return add_to_output(steps_, launch, part_, pass_.guard_.range != nullptr);
+    if (!pass_.keeps_result()) return add_to_output(steps_, launch, part_, pass_.guard_.flag);
     launch.params.to = at(pass_.result_);
+    if (pass_.guard_.role == PassGuard::Role::guarded) launch.params.flags = pass_.guard_.flag;
     steps_.add(launch);
-    steps_.follow(offsetof(kernels::NormRows, flags), [](const Border& border) -> const void* { return border.flags; });
   }
 
   // x += branch + bias, normalised as the placement asks; `last`: the answer.
@@ -297,10 +317,10 @@ class StackPass::Writer {
     auto launch = commit_rows(machine_.kernels, pass_.border_, rows(), c_.d_model, layout_.output_vec);
     launch.params.from = at(pass_.result_);
     launch.params.to_strides = row_access(part_.output).strides;
+    launch.params.flags = pass_.guard_.flag;
+    launch.params.when_raised = pass_.guard_.role == PassGuard::Role::fallback;
     steps_.add(launch);
     steps_.follow(offsetof(kernels::CommitRows, to), [](const Border& border) -> const void* { return border.output; });
-    steps_.follow(offsetof(kernels::CommitRows, flags),
-                  [](const Border& border) -> const void* { return border.flags; });
   }
 
   StackPass& pass_;

@@ -13,11 +13,14 @@
 
 namespace gnomon::cuda {
 
-// Where a guarded pass looks and reports: it raises flags (Border::flags) for rows outside of *range and for outputs
-// that are not finite.
+// A pass of reduced precision raises a flag for rows outside of a range and for outputs that are not finite; its
+// fallback answers where the flag is up.
 struct PassGuard {
-  const float* range = nullptr;  // null: not guarded
-  bool commit = false;           // the output is the input: it is written only when no flag is raised
+  enum class Role { none, guarded, fallback } role = Role::none;
+  const float* range = nullptr;
+  std::uint32_t* flag = nullptr;      // one word, cleared by the guarded pass
+  std::uint32_t* answered = nullptr;  // counts the fallback's answers
+  bool commit = false;                // guarded: the output is the input, and is written only when the flag is down
 };
 
 class StackPass final : public Pass {
@@ -36,6 +39,7 @@ class StackPass final : public Pass {
   };
   class Writer;
 
+  bool keeps_result() const { return guard_.commit || guard_.role == PassGuard::Role::fallback; }
   void bind_layers();
   void place(std::size_t workspace);
   Product product(std::int64_t in, std::int64_t out, std::int64_t ldy, DType result, std::int64_t bias,

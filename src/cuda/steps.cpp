@@ -1,5 +1,8 @@
 #include "cuda/steps.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "core/error.hpp"
 
 namespace gnomon::cuda {
@@ -43,37 +46,99 @@ void StepList::run(CUstream stream, const Border& border) {
   for (const Step& step : steps_) std::visit([stream](const auto& one) { one.run(stream); }, step);
 }
 
-void StepList::capture(CUstream ours) {
-  check(driver().cuStreamBeginCapture(ours, CU_STREAM_CAPTURE_MODE_RELAXED), "cuStreamBeginCapture");
-  try {
-    nodes_.assign(patches_.size(), nullptr);
-    for (std::size_t s = 0; s < steps_.size(); ++s) {
-      std::visit([ours](const auto& one) { one.run(ours); }, steps_[s]);
-      for (std::size_t p = 0; p < patches_.size(); ++p) {
-        if (patches_[p].step == s) nodes_[p] = last_node(ours);
-      }
+bool StepList::body_touches_border() const {
+  return std::ranges::any_of(patches_,
+                             [this](const BorderPatch& p) { return p.step >= body_first_ && p.step < body_end_; });
+}
+
+// Runs steps into a stream that is being captured, and remembers the nodes that follow the border.
+void StepList::capture_steps(CUstream ours, const StepList& list, std::size_t first, std::size_t end,
+                             CUgraphConditionalHandle condition) {
+  for (std::size_t s = first; s < end; ++s) {
+    Step step = list.steps_[s];
+    if (condition != 0 && s == list.condition_.step) std::get<KernelStep>(step).put(list.condition_.offset, condition);
+    std::visit([ours](const auto& one) { one.run(ours); }, step);
+    std::vector<Follower::Pointer> pointers;
+    for (const BorderPatch& patch : list.patches_) {
+      if (patch.step == s) pointers.push_back({patch.offset, patch.address, nullptr});
     }
+    if (!pointers.empty()) followers_.push_back({std::get<KernelStep>(step), last_node(ours), std::move(pointers)});
+  }
+}
+
+// Adds steps to a graph, after a node of it (null: none), and returns the last node there then is.
+CUgraphNode StepList::capture_section(CUstream ours, CUgraph graph, CUgraphNode after, const StepList& list,
+                                      std::size_t first, std::size_t end, CUgraphConditionalHandle condition) {
+  if (first == end) return after;
+  check(driver().cuStreamBeginCaptureToGraph(ours, graph, after ? &after : nullptr, nullptr, after ? 1 : 0,
+                                             CU_STREAM_CAPTURE_MODE_RELAXED),
+        "cuStreamBeginCaptureToGraph");
+  CUgraph same = nullptr;
+  CUgraphNode reached = nullptr;
+  try {
+    capture_steps(ours, list, first, end, condition);
+    reached = last_node(ours);
   } catch (...) {
-    CUgraph broken = nullptr;
-    driver().cuStreamEndCapture(ours, &broken);
-    if (broken) driver().cuGraphDestroy(broken);
+    driver().cuStreamEndCapture(ours, &same);
     throw;
   }
-  check(driver().cuStreamEndCapture(ours, &graph_), "cuStreamEndCapture");
+  check(driver().cuStreamEndCapture(ours, &same), "cuStreamEndCapture");
+  return reached;
+}
+
+void StepList::capture_fallback(CUstream ours, const StepList& fallback, CUgraphNode last) {
+  CUcontext context = nullptr;
+  check(driver().cuCtxGetCurrent(&context), "cuCtxGetCurrent");
+  CUgraphConditionalHandle condition = 0;
+  check(driver().cuGraphConditionalHandleCreate(&condition, graph_, context, 0, CU_GRAPH_COND_ASSIGN_DEFAULT),
+        "cuGraphConditionalHandleCreate");
+  last = capture_section(ours, graph_, last, fallback, 0, fallback.body_first_, condition);
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  params.conditional.handle = condition;
+  params.conditional.type = CU_GRAPH_COND_TYPE_IF;
+  params.conditional.size = 1;
+  params.conditional.ctx = context;
+  CUgraphNode node = nullptr;
+  check(driver().cuGraphAddNode_v1(&node, graph_, &last, 1, &params), "cuGraphAddNode");
+  capture_section(ours, params.conditional.phGraph_out[0], nullptr, fallback, fallback.body_first_, fallback.body_end_,
+                  0);
+  capture_section(ours, graph_, node, fallback, fallback.body_end_, fallback.steps_.size(), 0);
+}
+
+void StepList::capture(CUstream ours, const StepList* fallback, bool own) {
+  CUgraphNode last = nullptr;
+  if (own) {
+    check(driver().cuStreamBeginCapture(ours, CU_STREAM_CAPTURE_MODE_RELAXED), "cuStreamBeginCapture");
+    try {
+      capture_steps(ours, *this, 0, steps_.size(), 0);
+      last = last_node(ours);
+    } catch (...) {
+      driver().cuStreamEndCapture(ours, &graph_);
+      throw;
+    }
+    check(driver().cuStreamEndCapture(ours, &graph_), "cuStreamEndCapture");
+  } else {
+    check(driver().cuGraphCreate(&graph_, 0), "cuGraphCreate");
+  }
+  if (fallback) capture_fallback(ours, *fallback, last);
   check(driver().cuGraphInstantiate(&exec_, graph_, 0), "cuGraphInstantiate");
-  current_.assign(patches_.size(), nullptr);
 }
 
 void StepList::replay(CUstream stream, const Border& border) {
-  for (std::size_t p = 0; p < patches_.size(); ++p) {
-    const void* const wanted = patches_[p].address(border);
-    if (current_[p] == wanted) continue;
-    KernelStep& step = std::get<KernelStep>(steps_[patches_[p].step]);
-    step.put(patches_[p].offset, wanted);
+  for (Follower& follower : followers_) {
+    bool moved = false;
+    for (Follower::Pointer& pointer : follower.pointers) {
+      const void* const wanted = pointer.address(border);
+      if (pointer.current == wanted) continue;
+      follower.step.put(pointer.offset, wanted);
+      pointer.current = wanted;
+      moved = true;
+    }
+    if (!moved) continue;
     void* slot = nullptr;
-    const CUDA_KERNEL_NODE_PARAMS params = step.node_params(&slot);
-    check(driver().cuGraphExecKernelNodeSetParams(exec_, nodes_[p], &params), "cuGraphExecKernelNodeSetParams");
-    current_[p] = wanted;
+    const CUDA_KERNEL_NODE_PARAMS params = follower.step.node_params(&slot);
+    check(driver().cuGraphExecKernelNodeSetParams(exec_, follower.node, &params), "cuGraphExecKernelNodeSetParams");
   }
   check(driver().cuGraphLaunch(exec_, stream), "cuGraphLaunch");
 }

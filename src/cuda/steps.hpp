@@ -22,8 +22,11 @@ class KernelStep {
     std::memcpy(params_.data(), &launch.params, sizeof(Params));
   }
   void run(CUstream stream) const { kernel_->launch_bytes(stream, shape_, params_.data(), bytes_); }
-  // Puts an address into the params. `offset` is that of the pointer in its struct.
-  void put(std::size_t offset, const void* address) { std::memcpy(params_.data() + offset, &address, sizeof address); }
+  // Puts an address, or another value, into the params at its offset in their struct.
+  template <typename T>
+  void put(std::size_t offset, T value) {
+    std::memcpy(params_.data() + offset, &value, sizeof value);
+  }
   CUDA_KERNEL_NODE_PARAMS node_params(void** slot);
 
  private:
@@ -49,12 +52,11 @@ struct FillStep {  // with zeros
   }
 };
 
-// The addresses that a call brings along: its tensors' first elements, and where its flags go.
+// The addresses that a call brings along: its tensors' first elements.
 struct Border {
   const void* input = nullptr;
   const void* mask = nullptr;
   void* output = nullptr;
-  void* flags = nullptr;
 };
 // Where a step holds one of them.
 struct BorderPatch {
@@ -76,11 +78,19 @@ class StepList {
     patches_.push_back({steps_.size() - 1, offset, address});
   }
 
-  void run(CUstream stream, const Border& border);
-  std::size_t size() const { return steps_.size(); }
+  // The last step's parameter at `offset` is the handle of the condition that its body runs under.
+  void set_condition_at(std::size_t offset) { condition_ = {steps_.size() - 1, offset}; }
+  // The steps between are the body: what a graph runs under a condition, when they come as another list's fallback.
+  void begin_body() { body_first_ = steps_.size(); }
+  void end_body() { body_end_ = steps_.size(); }
+  bool body_touches_border() const;
 
-  // The same, captured: a replay costs one launch. Addresses that differ from the last replay's are put into the nodes.
-  void capture(CUstream ours);
+  void run(CUstream stream, const Border& border);
+
+  // The same, captured on a stream of ours: a replay costs one launch. Addresses that differ from the last replay's are
+  // put into the nodes. `fallback`: what follows, its body under its condition; it is only read. Without `own`, the
+  // graph is the fallback alone.
+  void capture(CUstream ours, const StepList* fallback, bool own);
   bool captured() const { return exec_ != nullptr; }
   void replay(CUstream stream, const Border& border);
 
@@ -91,11 +101,31 @@ class StepList {
 
  private:
   using Step = std::variant<KernelStep, ProductStep, FillStep>;
+  struct Place {
+    std::size_t step = 0, offset = 0;
+  };
+  // A captured step that follows the border.
+  struct Follower {
+    struct Pointer {
+      std::size_t offset;
+      const void* (*address)(const Border&);
+      const void* current;
+    };
+    KernelStep step;
+    CUgraphNode node;
+    std::vector<Pointer> pointers;
+  };
+  void capture_steps(CUstream ours, const StepList& list, std::size_t first, std::size_t end,
+                     CUgraphConditionalHandle condition);
+  CUgraphNode capture_section(CUstream ours, CUgraph graph, CUgraphNode after, const StepList& list, std::size_t first,
+                              std::size_t end, CUgraphConditionalHandle condition);
+  void capture_fallback(CUstream ours, const StepList& fallback, CUgraphNode last);
 
   std::vector<Step> steps_;
   std::vector<BorderPatch> patches_;
-  std::vector<const void*> current_;  // per patch: what the step holds now
-  std::vector<CUgraphNode> nodes_;    // per patch
+  Place condition_;
+  std::size_t body_first_ = 0, body_end_ = 0;
+  std::vector<Follower> followers_;
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
 };

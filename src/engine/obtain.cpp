@@ -51,8 +51,14 @@ class Turn {
     const double usual = std::min(state_.options.budget_seconds, state_.options.total_budget_seconds);
     return budget_left() <= 0 || budget_left() < kCrumbs * usual;
   }
-  bool enough(Effort made) const {
-    return wanted() == Effort::stored || made >= wanted() || (spent() && asked_ == Asked::by_forward);
+  // What a planning for this call would get.
+  double budget() const {
+    const double whole = state_.options.budget_seconds;
+    return asked_ == Asked::by_forward ? std::min(whole, std::max(0.0, budget_left())) : whole;
+  }
+  bool enough(const PlanRecord& record) const {
+    return wanted() == Effort::stored || record.satisfies(wanted(), budget()) ||
+           (spent() && asked_ == Asked::by_forward);
   }
 
   std::shared_ptr<BoundPlan> from_store();
@@ -114,7 +120,7 @@ std::shared_ptr<BoundPlan> Turn::bind(std::unique_ptr<Plan> plan, PlanRecord rec
 
 std::shared_ptr<BoundPlan> Turn::from_store() {
   auto record = state_.store->find(problem_, constraints());
-  if (!record || !enough(record->effort)) return nullptr;
+  if (!record || !enough(*record)) return nullptr;
   const bool check = must_be_judged(*record);
   if (check && known_broken(*record)) return nullptr;
   auto plan = revive(*record, check);
@@ -139,7 +145,7 @@ std::shared_ptr<BoundPlan> Turn::borrow() {
   const auto lender = state_.store->nearest(problem_, constraints());
   if (!lender) return nullptr;
   const bool near = within_factor(problem_.batch, lender->problem.batch, kNear) &&
-                    within_factor(problem_.seq, lender->problem.seq, kNear) && enough(lender->effort);
+                    within_factor(problem_.seq, lender->problem.seq, kNear) && enough(*lender);
   if (!near && !spent() && !state_.plans_beside()) return nullptr;
 
   PlanRecord record;
@@ -162,12 +168,10 @@ std::shared_ptr<BoundPlan> Turn::borrow() {
 }
 
 std::shared_ptr<BoundPlan> Turn::plan() {
-  const bool limited = asked_ == Asked::by_forward;
-  const bool guess = limited && (spent() || state_.plans_beside());
+  const bool guess = asked_ == Asked::by_forward && (spent() || state_.plans_beside());
   PlannerOptions options;
   options.effort = guess ? Effort::estimate : wanted();
-  options.budget_seconds =
-      limited ? std::min(state_.options.budget_seconds, std::max(0.0, budget_left())) : state_.options.budget_seconds;
+  options.budget_seconds = budget();
   options.constraints = constraints();
   options.progress = state_.options.progress;
   options.cancelled = [this] { return state_.foreground == Foreground::cancelled; };
@@ -216,6 +220,7 @@ std::shared_ptr<BoundPlan> EngineState::obtain(const Problem& problem, const Cal
   if (auto bound = generation_now->plans.find(problem); bound && !(asked == Asked::by_plan && bound->provisional()))
     return bound;
   if (asked == Asked::by_plan) background.forget(problem);  // it is planned here
+  generation_now->backend()->require_time_to_plan(call);
   try {
     auto bound = Turn(*this, *generation_now, problem, call, asked).take();
     generation_now->backend()->trim();  // what plans that were given back, and a judgement that failed, had needed

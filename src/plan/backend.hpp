@@ -87,6 +87,8 @@ class Backend {
   }
   // Binds. Throws Error(environment) or std::bad_alloc when memory or a library fails: the planner records a refusal.
   virtual std::unique_ptr<Plan> prepare(const Problem& problem, const Candidate& candidate) = 0;
+  // Throws a caller error when nothing may be prepared for this call now: its stream is being captured.
+  virtual void require_time_to_plan(const Call& call) const { static_cast<void>(call); }
   // A bench on `call`; computes the reference answer. The call's tensors are only read.
   virtual std::unique_ptr<Workbench> open_workbench(const Problem& problem, const Call& call) = 0;
   // Copies the call for a planning that goes on when its caller has gone; complete on return. The default is for

@@ -137,6 +137,7 @@ void write_record(Json& json, const PlanRecord& record) {
   json["weights_fingerprint"] = record.weights_fingerprint;
   json["calibrated_on"] = record.calibrated_on;
   json["budget_exhausted"] = record.budget_exhausted;
+  json["budget_seconds"] = number<Json>(record.budget_seconds);
   json["planning_seconds"] = number<Json>(record.planning_seconds);
   json["timing_runs"] = record.timing_runs;
   json["scratch_bytes"] = record.scratch_bytes;
@@ -150,6 +151,12 @@ void write_record(Json& json, const PlanRecord& record) {
 
 std::string_view name_of(Effort effort) { return word_of(kEfforts, effort); }
 std::string_view name_of(Outcome outcome) { return word_of(kOutcomes, outcome); }
+
+bool PlanRecord::satisfies(Effort wanted, double budget) const {
+  if (effort < wanted) return false;
+  const bool ended_early = budget_exhausted && wanted != Effort::estimate;
+  return !ended_early || budget <= 0 || budget < 2 * budget_seconds;
+}
 
 void to_json(nlohmann::json& json, const PlanRecord& record) { write_record(json, record); }
 void to_json(nlohmann::ordered_json& json, const PlanRecord& record) { write_record(json, record); }
@@ -169,6 +176,9 @@ void from_json(const nlohmann::json& json, PlanRecord& record) {
   if (!record.calibrated_on.empty()) parse_problem(record.calibrated_on);
   record.budget_exhausted = json.at("budget_exhausted").get<bool>();
   record.planning_seconds = read_number(json, "planning_seconds");
+  // Files made before it was kept: about what planning took.
+  record.budget_seconds =
+      json.contains("budget_seconds") ? read_number(json, "budget_seconds") : record.planning_seconds;
   record.timing_runs = read_integer<std::int64_t>(json, "timing_runs");
   record.scratch_bytes = read_integer<std::int64_t>(json, "scratch_bytes");
   record.notes = json.at("notes").get<std::vector<std::string>>();

@@ -56,6 +56,7 @@ struct PlanRecord {
   std::uint64_t weights_fingerprint = 0;  // of the weights it was last checked with
   std::string calibrated_on;              // the problem that was timed when the whole was too large; else empty
   bool budget_exhausted = false;  // or the caller cut it short, which a note tells
+  double budget_seconds = 0;      // that planning had; 0 when the caller cut it short
   double planning_seconds = 0;
   std::int64_t timing_runs = 0;
   std::int64_t scratch_bytes = 0;
@@ -64,6 +65,10 @@ struct PlanRecord {
   // Environment::notes when it was planned, kept by the plan store. Another driver than today's: re-check before use.
   std::map<std::string, std::string> made_under;
   std::vector<CandidateReport> candidates;  // in the order they were met
+
+  // Whether planning with this effort and budget would find nothing more. A search that time ended is worth repeating
+  // with twice its time, one that the caller cut short with any.
+  bool satisfies(Effort wanted, double budget) const;
 };
 
 void to_json(nlohmann::json& json, const PlanRecord& record);

@@ -62,13 +62,17 @@ PlanResult Planner::plan(const Problem& problem, const Call& call, const Planner
   record.worst = winner.worst;
   record.verified_range = conclusion.range();
   if (conclusion.part()) record.calibrated_on = to_string(bench.problem);
+  const bool cancelled = search.cut_short() && options.cancelled && options.cancelled();
   record.budget_exhausted = search.cut_short();
+  record.budget_seconds = cancelled ? 0 : options.budget_seconds;
   record.timing_runs = contest.runs() + conclusion.runs();
   record.scratch_bytes = result.plan->scratch_bytes();
   if (record.seconds > 0) record.bound = backend_.bound(bench.problem, winner.candidate, record.seconds);
   record.notes = search.notes;
-  if (search.cut_short() && options.cancelled && options.cancelled())
-    record.notes.push_back("cut short by the caller: what is untimed may be faster; forget this plan to plan anew");
+  if (cancelled) {
+    record.notes.push_back(
+        "cut short by the caller: what is untimed may be faster; the next engine that has time plans anew");
+  }
   record.notes.insert(record.notes.end(), conclusion.notes().begin(), conclusion.notes().end());
   record.candidates = contest.reports;
   result.plan->set_verified_range(record.verified_range);

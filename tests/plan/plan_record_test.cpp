@@ -38,13 +38,51 @@ TEST(PlanRecord, ARangeWithoutALowerEndIsOfAnOlderFileAndJudgedAgain) {
   EXPECT_EQ(record.weights_fingerprint, 0u) << "of no weights: it would be trusted as it is";
 }
 
+TEST(PlanRecord, WhatTimeCutShortIsPlannedAnewWithTwiceTheTime) {
+  struct Row {
+    const char* what;
+    Effort made;
+    bool cut_short;
+    double had;
+    Effort wanted;
+    double budget;
+    bool satisfied;
+  };
+  constexpr auto measure = Effort::measure, exhaustive = Effort::exhaustive, estimate = Effort::estimate;
+  for (const Row& row : {
+           Row{"finished", measure, false, 5, measure, 1000, true},
+           Row{"finished, more effort", measure, false, 5, exhaustive, 1, false},
+           Row{"cut short, the same time", measure, true, 5, measure, 5, true},
+           Row{"cut short, a little more", measure, true, 5, measure, 9.9, true},
+           Row{"cut short, twice the time", measure, true, 5, measure, 10, false},
+           Row{"cut short, but exhaustive", exhaustive, true, 5, measure, 10, false},
+           Row{"cut short, an estimate will do", measure, true, 5, estimate, 10, true},
+           Row{"cut short by the caller", measure, true, 0, measure, 0.1, false},
+           Row{"cut short by the caller, no time", measure, true, 0, measure, 0, true},
+       }) {
+    PlanRecord record;
+    record.effort = row.made;
+    record.budget_exhausted = row.cut_short;
+    record.budget_seconds = row.had;
+    EXPECT_EQ(record.satisfies(row.wanted, row.budget), row.satisfied) << row.what;
+  }
+}
+
+TEST(PlanRecord, WithoutABudgetTheFileIsOlderAndPlanningHadWhatItTook) {
+  nlohmann::json old = fake::record_of("b64 s100");
+  old.erase("budget_seconds");
+  EXPECT_EQ(old.get<PlanRecord>().budget_seconds, 3.5);
+}
+
 TEST(PlanRecord, EveryFieldIsNeededAndHasItsType) {
   const nlohmann::json good = fake::record_of("b64 s100");
   for (const auto& [key, value] : good.items()) {
     nlohmann::json missing = good, wrong = good;
     missing.erase(key);
     wrong[key] = {{"an", "object"}, {"of", 1}};
-    EXPECT_ANY_THROW(missing.get<PlanRecord>()) << key;
+    if (key != "budget_seconds") {
+      EXPECT_ANY_THROW(missing.get<PlanRecord>()) << key;
+    }
     EXPECT_ANY_THROW(wrong.get<PlanRecord>()) << key;
   }
   struct Row {

@@ -277,6 +277,7 @@ TEST(Planner, CancellingAnywhereKeepsTheBestSoFar) {
     const bool noted = std::ranges::any_of(
         result.record.notes, [](const std::string& note) { return note.starts_with("cut short by the caller"); });
     EXPECT_EQ(noted, result.record.budget_exhausted) << allowed;
+    EXPECT_EQ(result.record.budget_seconds, noted ? 0 : world.options.budget_seconds) << allowed;
   }
   EXPECT_GT(steps, 6);
 }

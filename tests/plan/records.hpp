@@ -20,6 +20,7 @@ inline PlanRecord record_of(const std::string& problem, const std::string& winne
   record.weights_fingerprint = 0xfedcba9876543210u;
   record.calibrated_on = "b1";
   record.budget_exhausted = true;
+  record.budget_seconds = 4;
   record.planning_seconds = 3.5;
   record.timing_runs = 123456789012;
   record.scratch_bytes = 5 << 20;

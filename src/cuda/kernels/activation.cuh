@@ -45,21 +45,39 @@ struct GeluTanh {
   }
 };
 
+constexpr int kActivateRows =
+    4;  // of a thread, all in one column: its bias is read once, and four loads are on their way
+
+// The columns are dealt to the threads kVec at a time. Narrow rows share a block, wide ones take several.
 template <typename T, typename Function, int kVec>
 __global__ void __launch_bounds__(kActivateThreads) activate(const Activate p) {
-  const i64 at = (i64{blockIdx.x} * kActivateThreads + threadIdx.x) * kVec;  // width is a multiple of kVec
-  if (at >= p.rows * p.width) return;
-  float x[kVec];
-  load_floats<T, kVec>(x, static_cast<const T*>(p.from) + at);
-  if (p.bias) {
-    float b[kVec];
-    load_floats<float, kVec>(b, p.bias + at % p.width);
+  const int lanes = p.width / kVec;
+  const int rows_side_by_side = max(1, kActivateThreads / lanes);
+  const u32 column_blocks = static_cast<u32>((lanes + kActivateThreads - 1) / kActivateThreads);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane =
+      column_blocks == 1 ? thread % lanes : static_cast<int>(blockIdx.x % column_blocks) * kActivateThreads + thread;
+  const int side = column_blocks == 1 ? thread / lanes : 0;
+  if (lane >= lanes || side >= rows_side_by_side) return;
+  const int column = lane * kVec;
+  const i64 row0 = i64{blockIdx.x / column_blocks} * (rows_side_by_side * kActivateRows) + side;
+
+  float bias[kVec] = {};
+  if (p.bias) load_floats<float, kVec>(bias, p.bias + column);
+  float x[kActivateRows][kVec];
 #pragma unroll
-    for (int i = 0; i < kVec; ++i) x[i] += b[i];
+  for (int r = 0; r < kActivateRows; ++r) {
+    const i64 row = row0 + r * rows_side_by_side;
+    if (row < p.rows) load_floats<T, kVec>(x[r], static_cast<const T*>(p.from) + row * p.width + column);
   }
 #pragma unroll
-  for (int i = 0; i < kVec; ++i) x[i] = Function::of(x[i]);
-  store_floats<T, kVec>(static_cast<T*>(p.to) + at, x);
+  for (int r = 0; r < kActivateRows; ++r) {
+    const i64 row = row0 + r * rows_side_by_side;
+    if (row >= p.rows) break;
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) x[r][i] = Function::of(x[r][i] + bias[i]);
+    store_floats<T, kVec>(static_cast<T*>(p.to) + row * p.width + column, x[r]);
+  }
 }
 
 }  // namespace gnomon::kernels

@@ -1,17 +1,35 @@
-// A plan of reduced precision answers only where it was verified. What it computed for an input that its output
-// replaces is kept aside until it is known to be good.
+// A plan of reduced precision answers only where it was verified: its kernels raise a flag, and what follows it in the
+// graph is the fp32 pass, under a condition that is set when the flag is up. What was computed for an input that the
+// output replaces is kept aside until it is known to be good.
 #pragma once
 
 #include "vec.cuh"
 
+// A graph's own function, which the driver provides.
+extern "C" __device__ void cudaGraphSetConditional(unsigned long long handle, unsigned int value);
+
 namespace gnomon::kernels {
 
-constexpr int kCommitThreads = 256;
+constexpr int kCommitThreads = 256, kReloadThreads = 256;
 
-// Contiguous rows to the caller's, unless a flag is raised.
+template <typename T>
+__global__ void __launch_bounds__(kReloadThreads) reload_rows(const ReloadRows p) {
+  if (*p.flags == 0) return;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    atomicAdd(p.answered, 1u);
+    if (p.condition) cudaGraphSetConditional(p.condition, 1u);
+  }
+  for (i64 at = i64{blockIdx.x} * kReloadThreads + threadIdx.x; at < p.rows * p.width;
+       at += i64{gridDim.x} * kReloadThreads) {
+    const i64 row = at / p.width;
+    const T* from = static_cast<const T*>(p.from) + row_offset(p.strides, row);
+    p.wide[at] = to_float(from[(at - row * p.width) * p.strides.element]);
+  }
+}
+
 template <typename T, int kVec>
 __global__ void __launch_bounds__(kCommitThreads) commit_rows(const CommitRows p) {
-  if (*p.flags != 0) return;
+  if ((*p.flags != 0) != (p.when_raised != 0)) return;
   const i64 at = (i64{blockIdx.x} * kCommitThreads + threadIdx.x) * kVec;  // width is a multiple of kVec
   if (at >= p.rows * p.width) return;
   const i64 row = at / p.width;

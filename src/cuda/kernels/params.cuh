@@ -62,13 +62,27 @@ struct NormRows {
   u32* flags;  // kOutputNotFinite when `to` is; null: unchecked
 };
 
+// Contiguous rows to the caller's, when the flag word is zero, or when it is not.
 struct CommitRows {
-  const void* from;  // contiguous
+  const void* from;
   void* to;
   RowStrides to_strides;
   i64 rows;
   i32 width;
+  i32 when_raised;
   const u32* flags;
+};
+
+// When the flag word is not zero: the caller's rows to contiguous fp32 ones, once more, and the graph's condition is set.
+struct ReloadRows {
+  const void* from;
+  RowStrides strides;
+  i64 rows;
+  i32 width;
+  float* wide;
+  const u32* flags;
+  u64 condition;  // a conditional handle of the graph that this is a node of; 0: none
+  u32* answered;  // counts the times
 };
 
 struct Activate {
