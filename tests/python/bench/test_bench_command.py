@@ -30,7 +30,7 @@ def run(tmp_path, suite, *arguments):
     out = tmp_path / "out.json"
     short = ["--shapes", "1", "--rounds", "3", "--slot", "0.01", "--budget", "200", "--device", "cpu", "--peers", "gnomon,by-hand,encoder"]
     files = ["--suite", str(suite), "--plan-dir", str(tmp_path / "plans"), "--json", str(out), "--html", str(tmp_path / "out.html")]
-    status = command.main([*short, *files, "--option", "budget=1", *arguments])
+    status = command.main([*short, *files, "--option", "budget=1", "--option", "threads=1", *arguments])
     return status, json.loads(out.read_text())
 
 
