@@ -109,7 +109,8 @@ struct WarpRows {
   static constexpr int kWidth = round_up(kHeadDim, 16);
   static constexpr int kStride = kTileStride<kWidth>;
   static constexpr int kGroups = kKeys / 16;
-  static constexpr bool kKeepQueries = kWidth <= 128;  // more would not leave room for the output
+  // In registers where that leaves room for the output; else they are loaded from their tile for each tile of keys.
+  static constexpr bool kKeepQueries = kWidth <= 128 && (kRowTiles == 1 || kKeys >= 64);
   static constexpr int kTileRegisters = kRowTiles * (kKeys / 2 + kWidth / 2 + (kKeepQueries ? kWidth / 4 : 0));
   static_assert(kKeys % 32 == 0);
 
