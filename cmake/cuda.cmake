@@ -18,6 +18,10 @@ set_property(CACHE GNOMON_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT GNOMON_CUDA)
   return()
 endif()
+if(GNOMON_SANITIZE)
+  message(STATUS "CUDA backend: not built under sanitizers, which NVIDIA's libraries do not pass")
+  return()
+endif()
 
 file(GLOB pypi_folders ${CMAKE_CURRENT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13
      ${CMAKE_CURRENT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cuda_runtime)
@@ -51,8 +55,16 @@ gnomon_room(cuda gnomon_plan gnomon_core ${CMAKE_DL_LIBS})
 target_sources(gnomon_cuda PRIVATE ${embedded_kernels})
 target_include_directories(gnomon_cuda SYSTEM PUBLIC ${GNOMON_CUDA_INCLUDE_DIR})
 
+# The tests find the run-time compiler of .venv where there is no other.
+file(GLOB pypi_libraries ${CMAKE_CURRENT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/lib)
+if(pypi_libraries)
+  set(gnomon_test_environment_cuda "GNOMON_CUDA_LIBRARIES=${pypi_libraries}")
+endif()
+
 # The plugin: the room and its one way in. Nothing of CUDA is linked, and nothing but that way leaves it.
 add_library(gnomon_cuda_plugin MODULE ${CMAKE_CURRENT_SOURCE_DIR}/src/cuda/plugin/plugin.cpp ${build_id})
 set_target_properties(gnomon_cuda_plugin PROPERTIES OUTPUT_NAME gnomon-cuda)
 target_link_libraries(gnomon_cuda_plugin PRIVATE gnomon_cuda)
 target_link_options(gnomon_cuda_plugin PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete -Wl,-z,defs)
+install(TARGETS gnomon_cuda_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES $<TARGET_FILE:gnomon_cuda_plugin> DESTINATION gnomon/lib COMPONENT python EXCLUDE_FROM_ALL)  # the wheel
