@@ -3,8 +3,8 @@
 // How a call finds its plan, first match wins:
 //   1. in memory (at most max_plans, the least recently used one is given back);
 //   2. in the plan store, made with at least the effort asked for, and not cut short in half of the time that there is
-//      now, or by the caller (PlanRecord::satisfies). An fp32 winner is used as it is; one with approximations is judged
-//      once per weights; one made under another driver, or imported by force, is judged too. One that breaks the
+//      now, or by the caller (PlanRecord::satisfies). An fp32 winner is used as it is; one with approximations is
+//      judged once per weights; one made under another driver, or imported by force, is judged too. One that breaks the
 //      contract is remembered in memory and not judged with these weights again;
 //   3. effort `stored`: a caller error that says what to do;
 //   4. the nearest stored plan of another B or S lends its choices, judged on this call, when B and S are both within a
@@ -94,8 +94,8 @@ class Engine {
   // plan.
   PlanRecord plan(const Call& call);
 
-  // Cuts short the planning that a call is waiting for: its best so far is used and stored, and a note says so; the next
-  // engine plans anew. False when there is none, or it was told before. Safe in a signal handler.
+  // Cuts short the planning that a call is waiting for: its best so far is used and stored, and a note says so; the
+  // next engine plans anew. False when there is none, or it was told before. Safe in a signal handler.
   bool cancel() noexcept;
 
   // What is known about a problem (from memory or the store); empty when it was never planned.

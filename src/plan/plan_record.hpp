@@ -55,8 +55,8 @@ struct PlanRecord {
   InputRange verified_range;              // the inputs that the winner was verified on
   std::uint64_t weights_fingerprint = 0;  // of the weights it was last checked with
   std::string calibrated_on;              // the problem that was timed when the whole was too large; else empty
-  bool budget_exhausted = false;  // or the caller cut it short, which a note tells
-  double budget_seconds = 0;      // that planning had; 0 when the caller cut it short
+  bool budget_exhausted = false;          // or the caller cut it short, which a note tells
+  double budget_seconds = 0;              // that planning had; 0 when the caller cut it short
   double planning_seconds = 0;
   std::int64_t timing_runs = 0;
   std::int64_t scratch_bytes = 0;
