@@ -104,7 +104,7 @@ void print_text(const Json& info) {
              text_of(plans["files"]), format_bytes(plans["bytes"].get<double>()));
   fmt::print("variables\n");
   for (const EnvironmentVariable& variable : environment_variables) {
-    fmt::print("  {:<18} {:<12} {}\n", variable.name, text_of(info["variables"][variable.name]), variable.meaning);
+    fmt::print("  {:<21} {:<12} {}\n", variable.name, text_of(info["variables"][variable.name]), variable.meaning);
   }
 }
 
