@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
 import threading
@@ -84,6 +85,7 @@ class Engine:
             self._library.dll.gnomon_options_destroy(settings)
         self._finalizer = weakref.finalize(self, self._library.dll.gnomon_engine_destroy, self._handle)
         self._finalizer.atexit = False  # the system takes the memory back; other threads may still be inside
+        _engines.add(self)
 
     def abandon(self) -> None:
         """Never gives the handle back: in a forked child it may be locked by a thread that exists no more."""
@@ -117,12 +119,12 @@ class Engine:
         source, target = call.arguments
         valid = None if mask is None else _prepared.mask(mask)
         inside = self._inside
-        inside.add(call)
-        while not self._open:  # set first, looked at second: refresh does it the other way round
-            inside.discard(call)
-            with self._lock:
-                inside.add(call)
-        try:
+        try:  # around all of it: an interrupt that left the call inside would keep refresh waiting for ever
+            inside.add(call)
+            while not self._open:  # set first, looked at second: refresh does it the other way round
+                inside.discard(call)
+                with self._lock:
+                    inside.add(call)
             stream = current_stream(x.device) if self._has_streams else None
             status = self._library.forward(self._handle, source, valid, target, stream)
         finally:
@@ -136,6 +138,16 @@ class Engine:
 
     def stats(self) -> Dict[str, int]:
         return json.loads(self._library.text("gnomon_stats", self._handle))
+
+
+_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+
+
+@atexit.register
+def _keep_weights_to_the_end() -> None:
+    """The interpreter frees tensors before the process's own exit ends the planning in the background that reads them."""
+    for engine in list(_engines):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine._tensors))
 
 
 def make_options(options: Mapping[str, str]) -> ctypes.c_void_p:

@@ -101,7 +101,7 @@ class Library:
         self.forward.restype = ctypes.c_int
 
     def error(self, status: int) -> GnomonError:
-        return _ERRORS.get(status, InternalError)(self.dll.gnomon_last_error().decode())
+        return _ERRORS.get(status, InternalError)(self.dll.gnomon_last_error().decode(errors="replace"))
 
     def check(self, status: int) -> None:
         if status:

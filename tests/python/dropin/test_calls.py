@@ -23,6 +23,7 @@ from dropin_support import (
 )
 from gnomon._bench import overhead
 from gnomon._library import library
+from gnomon._state import state_of
 
 families = pytest.mark.parametrize("family", FAMILIES, ids=str)
 
@@ -218,6 +219,27 @@ def test_weights_change_under_running_calls():
     stop.set()
     [t.join() for t in threads]
     assert not problems, problems[0]
+
+
+class InterruptedOnce(set):
+    """What a Ctrl-C that arrives while a call goes in leaves behind."""
+
+    def add(self, call) -> None:
+        super().add(call)
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_call_leaves_nobody_waiting():
+    module, x = fast(FEW[0]), torch.randn(2, 5, D)
+    check(FEW[0], module, x)
+    (engine,) = state_of(module).engines
+    engine._inside = InterruptedOnce()
+    with torch.no_grad(), pytest.raises(KeyboardInterrupt):
+        module(x)
+    assert not engine._inside  # or the next refresh would wait for ever
+    engine._inside = set()
+    module.layers[0].fc1.weight.data = module.layers[0].fc1.weight.data * 2
+    check(FEW[0], module, x)
 
 
 def start_child(work) -> int:

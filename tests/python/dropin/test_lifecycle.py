@@ -296,6 +296,23 @@ def run_python(code: str, *arguments: str, path: str = str(ROOT / "python"), **v
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd="/")
 
 
+LEAVES_WHILE_PLANNING = """
+import torch, gnomon
+layer = torch.nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True)
+model = torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False).eval()
+gnomon.optimize(model, budget=60, background=True, plan_dir=None)
+with torch.no_grad():
+    model(torch.randn(4, 64, 256))
+print(gnomon.explain(model).as_dict()["modules"][0]["answered"])
+"""
+
+
+def test_a_program_that_ends_while_the_background_plans():
+    """The interpreter's tensors go first, the planning that reads them is ended later."""
+    done = run_python(LEAVES_WHILE_PLANNING)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
 def test_library_path_is_named_or_found():
     assert gnomon.library_path().is_file()
     done = run_python("import gnomon; print(gnomon.library_path())", GNOMON_LIBRARY=str(gnomon.library_path()))
