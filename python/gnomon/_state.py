@@ -13,7 +13,7 @@ from torch import nn
 
 from . import _device, _modes
 from ._adapters import Request, Stack, adapter_for, known
-from ._adapters._protocol import expect_untouched
+from ._adapters._protocol import expect_untouched, overridden
 from ._checks import GRADIENTS, check_request, check_tensor
 from ._engine import Engine
 from ._errors import CallerError, EnvironmentError_, NotRecognised, expect
@@ -140,6 +140,8 @@ class State:
         watch = Watch(module, parts)
         expect(not any(GLOBAL_HOOKS), "hooks for all modules are registered (torch.nn.modules.module)")
         expect_untouched(parts, _names(module))
+        own = [name for name in overridden(module) if name != "forward"]  # who replaced that one calls ours, or does not
+        expect(not own, f"it has methods of its own: {', '.join(own)}")
         stack.config(stack.causal)  # raises when its parts do not fit together
         _device.engine_device(stack.device)
         kept = {causal: engine for causal, engine in engines.items() if engine.config == stack.config(causal)}

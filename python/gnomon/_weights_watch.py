@@ -31,6 +31,7 @@ GLOBAL_HOOKS = [
 _version = operator.attrgetter("_version")
 _forward = operator.attrgetter("forward")
 _requires_grad = operator.attrgetter("requires_grad")
+_blocks_of = operator.attrgetter("_sa_block", "_ff_block")  # of the one class of PyTorch whose forward is in parts
 
 
 def hooks_of(module: nn.Module) -> List[Dict[Any, Any]]:
@@ -44,8 +45,10 @@ class Watch:
         modules = [root, *parts]
         self._modules = list(modules[1:])
         self._types = list(map(type, self._modules))
-        self._classes = list(dict.fromkeys(self._types))
+        own = [kind for kind in type(root).__mro__ if "forward" in vars(kind)]  # the last word is Gnomon's, the rest is not
+        self._classes = list(dict.fromkeys([*self._types, *own]))
         self._forwards = list(map(_forward, self._classes))
+        self._blocks = _blocks_of(nn.TransformerEncoderLayer)
         # dict equality looks at identities first, so it is as cheap as it is thorough.
         self._dicts = [vars(part) for part in parts]
         self._copies = [dict(d) for d in self._dicts]
@@ -90,6 +93,7 @@ class Watch:
             and any(self._hooks) == self._had_hooks
             and list(map(type, self._modules)) == self._types
             and list(map(_forward, self._classes)) == self._forwards
+            and _blocks_of(nn.TransformerEncoderLayer) == self._blocks
             and self._containers == self._children
             and self._holders == self._held
             and (not self._single or all(holder[name] is tensor for holder, name, tensor in self._single))

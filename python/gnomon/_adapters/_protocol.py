@@ -18,6 +18,17 @@ _HARMLESS = {
     "__annotate__", "__slotnames__", "__annotate_func__", "__annotations_cache__", "gnomon_options", "extra_repr",
 }  # fmt: skip
 
+# PyTorch's functions that an answer goes through; a class that has others in their place is another class.
+_CODE = {
+    (kind, name): getattr(kind, name)
+    for kind, names in (
+        (nn.TransformerEncoder, ("forward",)),
+        (nn.TransformerEncoderLayer, ("forward", "_sa_block", "_ff_block")),
+        *((kind, ("forward",)) for kind in (nn.MultiheadAttention, nn.Linear, nn.LayerNorm, nn.Dropout, nn.GELU, nn.ReLU)),
+    )
+    for name in names
+}
+
 
 class Stack:
     """The structure of a module and where its weights lie, in the library's terms.
@@ -181,15 +192,18 @@ def expect_untouched(parts: Sequence[nn.Module], names: Callable[[nn.Module], st
     """Raises NotRecognised when a part would do more, or something else, than its class's code in evaluation mode."""
     from .._weights_watch import hooks_of
 
+    for (kind, name), code in _CODE.items():
+        expect(getattr(kind, name) is code, f"nn.{kind.__name__} was patched: {name}")
     for part in parts:
         expect(not part.training, f"{names(part)} is in training mode")
         expect(not any(hooks_of(part)), f"{names(part)} has hooks")
         expect("parametrizations" not in part._modules, f"{names(part)} has parametrizations")
-        overrides = _overrides(part)
+        overrides = overridden(part)
         expect(not overrides, f"{names(part)} has methods of its own: {', '.join(overrides)}")
 
 
-def _overrides(part: nn.Module) -> List[str]:
+def overridden(part: nn.Module) -> List[str]:
+    """Methods of the class that the object has others of."""
     kind = type(part)
     functions = (types.FunctionType, types.MethodType)
     return [name for name in vars(part) if isinstance(getattr(kind, name, None), functions)]

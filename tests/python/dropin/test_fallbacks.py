@@ -223,13 +223,54 @@ def test_global_hooks_fall_back():
     check(FEW[0], module, x)
 
 
-def test_a_patched_class_falls_back(monkeypatch):
+PATCHES = [
+    (nn.TransformerEncoderLayer, "forward"),
+    (nn.TransformerEncoderLayer, "_ff_block"),
+    (nn.TransformerEncoder, "forward"),
+    (nn.MultiheadAttention, "forward"),
+    (nn.Linear, "forward"),
+    (nn.LayerNorm, "forward"),
+    (nn.Dropout, "forward"),
+]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind, name", PATCHES, ids=lambda p: getattr(p, "__name__", p))
+def test_a_patched_class_falls_back(kind, name, when, monkeypatch):
     family = BY_NAME["encoder"]
+    torch.manual_seed(0)
+    module, x, plain = family.make(), torch.randn(2, 6, D), getattr(kind, name)
+    if when == "after":
+        gnomon.optimize(module, effort="estimate")
+        check(family, module, x)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, name, lambda self, *a, **k: plain(self, *a, **k))
+        gnomon.optimize(module, effort="estimate")
+        check_falls_back(family, module, x, reason=f"nn.{kind.__name__} was patched: {name}")
+    check(family, module, x)
+
+
+@pytest.mark.parametrize("name", ["_ff_block", "_sa_block"])
+def test_methods_of_its_own_on_the_module_itself(name):
+    family = BY_NAME["layer"]
     module, x = fast(family), torch.randn(2, 6, D)
     check(family, module, x)
-    plain = nn.TransformerEncoderLayer.forward
-    monkeypatch.setattr(nn.TransformerEncoderLayer, "forward", lambda self, *a, **k: plain(self, *a, **k) * 2)
-    check_falls_back(family, module, x, reason="patched: forward")
+    setattr(module, name, lambda y, *a, **k: y * 0)
+    check_falls_back(family, module, x, reason=f"methods of its own: {name}")
+    delattr(module, name)
+    check(family, module, x)
+
+
+def test_a_forward_that_wraps_ours_is_called_and_calls_it():
+    """As accelerate's hooks do."""
+    family = BY_NAME["encoder"]
+    module, x = fast(family), torch.randn(2, 6, D)
+    ours = module.forward
+    module.forward = lambda *a, **k: ours(*a, **k) * 2
+    with torch.no_grad():
+        doubled = module(x)
+    del module.forward
+    assert torch.equal(doubled, check(family, module, x) * 2) and entry(module)["answered"] == 2
 
 
 class HalvedFFN(nn.TransformerEncoderLayer):

@@ -241,3 +241,19 @@ def test_is_causal_alone_says_nothing():
         except (TypeError, RuntimeError):
             pass
     assert "is_causal without a mask" in reasons(module)[-1] and entry(module)["answered"] == 0
+
+
+@pytest.mark.parametrize("kind", ["nothing", "causal"])
+def test_is_causal_with_a_mask_is_a_hint_that_must_be_true(kind):
+    """PyTorch 2 drops the mask and obeys the hint; 1.13 does not know the argument."""
+    module, x = fast(ENCODER), torch.randn(B, S, D)
+    mask = torch.zeros(S, S, dtype=torch.bool)
+    if kind == "causal":
+        mask = torch.ones_like(mask).triu(1)
+    with torch.no_grad():
+        try:
+            module(x, mask, is_causal=True)
+        except TypeError:
+            pass
+    expected = [] if kind == "causal" else ["is_causal with a mask that hides nothing"]
+    assert reasons(module) == expected and entry(module)["answered"] == (kind == "causal")
