@@ -95,6 +95,10 @@ GNOMON_API gnomon_status gnomon_forward(gnomon_engine* engine, const gnomon_tens
 /* Plans for this call without writing its output. */
 GNOMON_API gnomon_status gnomon_plan(gnomon_engine* engine, const gnomon_tensor* input, const gnomon_mask* mask,
                                      const gnomon_tensor* output, void* stream);
+/* Cuts short the planning that a call of another thread is waiting for: that call goes on with the best plan so far, which
+ * is stored; the next engine plans anew. 1; or 0 when there is no such planning, or it was told before. Safe in a signal
+ * handler: it does not touch gnomon_last_error(). */
+GNOMON_API int gnomon_cancel(gnomon_engine* engine);
 /* New weights of the same structure. */
 GNOMON_API gnomon_status gnomon_engine_refresh(gnomon_engine* engine, const gnomon_weights* weights);
 

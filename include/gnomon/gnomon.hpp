@@ -206,6 +206,10 @@ class Engine {
     on_call(gnomon_plan, input, output, mask, stream);
   }
 
+  // Cuts short the planning that a call of another thread is waiting for; false when there is none. Safe in a signal
+  // handler.
+  bool cancel() noexcept { return gnomon_cancel(get()) != 0; }
+
   void refresh(const Weights& weights) { detail::check(gnomon_engine_refresh(get(), weights.get())); }
 
   // JSON: the record of a problem ("b64 s100"), "null" when it was never planned; without one, an array of all.

@@ -87,6 +87,8 @@ gnomon_status gnomon_plan(gnomon_engine* engine, const gnomon_tensor* input, con
   return guarded([&] { require(engine, "engine")->value.plan(call_of(input, mask, output, stream)); });
 }
 
+int gnomon_cancel(gnomon_engine* engine) { return engine != nullptr && engine->value.cancel() ? 1 : 0; }
+
 gnomon_status gnomon_engine_refresh(gnomon_engine* engine, const gnomon_weights* weights) {
   return guarded([&] { require(engine, "engine")->value.refresh(require(weights, "weights")->value); });
 }

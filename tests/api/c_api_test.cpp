@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -53,6 +54,36 @@ TEST_F(CApi, ForwardWritesEveryElement) {
   ASSERT_EQ(gnomon_forward(engine, &in, nullptr, &out, nullptr), GNOMON_OK) << gnomon_last_error();
   EXPECT_STREQ(gnomon_last_error(), "");
   for (const float value : y) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST_F(CApi, APlanningIsCutShortFromAnotherThread) {
+  EXPECT_EQ(gnomon_cancel(nullptr), 0);
+  EXPECT_EQ(gnomon_cancel(engine), 0) << "nothing is being planned";
+  gnomon_engine_destroy(engine);
+  set("effort", "exhaustive");
+  set("budget", "600");
+  ASSERT_EQ(gnomon_engine_create(weights, options, &engine), GNOMON_OK) << gnomon_last_error();
+
+  const gnomon_tensor in = tensor(x), out = tensor(y);
+  ASSERT_EQ(gnomon_options_set(options, "budget", "much"), GNOMON_CALLER_ERROR);
+  const std::string error = gnomon_last_error();
+  std::atomic<bool> done{false};
+  gnomon_status status = GNOMON_INTERNAL_ERROR;
+  std::thread caller([&] {
+    status = gnomon_forward(engine, &in, nullptr, &out, nullptr);
+    done = true;
+  });
+  int cancelled = 0;
+  while (!done && (cancelled = gnomon_cancel(engine)) == 0) std::this_thread::yield();
+  EXPECT_EQ(gnomon_last_error(), error);
+  caller.join();
+  EXPECT_EQ(cancelled, 1);
+  EXPECT_EQ(status, GNOMON_OK);
+  for (const float value : y) EXPECT_TRUE(std::isfinite(value));
+  char* record = nullptr;
+  ASSERT_EQ(gnomon_explain(engine, "b2 s3", &record), GNOMON_OK) << gnomon_last_error();
+  EXPECT_THAT(taken(record), HasSubstr("cut short by the caller"));
+  EXPECT_EQ(gnomon_cancel(engine), 0);
 }
 
 TEST_F(CApi, MaskedTokensDoNotReachTheOthers) {

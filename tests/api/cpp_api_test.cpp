@@ -22,6 +22,11 @@ std::vector<float> waves(std::size_t count) {
   return x;
 }
 
+TEST(CppApi, WithoutAPlanningThereIsNothingToCancel) {
+  gnomon::Engine engine(gnomon::Weights::random("d16 h2 l2 f48", 7), gnomon::Options().set("plan_dir", ""));
+  EXPECT_FALSE(engine.cancel());
+}
+
 TEST(CppApi, InPlaceGivesTheAnswerOfOutOfPlace) {
   gnomon::Engine engine(gnomon::Weights::random("d16 h2 l2 f48 pre finalnorm", 3), quick());
   std::vector<float> x = waves(2 * 5 * 16), y(x.size());
