@@ -45,4 +45,14 @@ std::string describe_failure(const Verdict& verdict, const Contract& contract) {
                      verdict.bad_reference);
 }
 
+void reject(CandidateReport& its, const std::string& when, const Verdict& verdict, const Contract& contract) {
+  constexpr Contract usual;
+  const bool tight = contract.abs < usual.abs || contract.rel < usual.rel ||
+                     (its.approximations.empty() && contract.headroom < usual.headroom);
+  const bool asked_too_much = verdict.fault.empty() && (tight || !its.approximations.empty());
+  its.outcome = Outcome::rejected;
+  its.reason = fmt::format("{}: {}", when, describe_failure(verdict, contract));
+  its.blame = asked_too_much ? ErrorKind::caller : ErrorKind::internal;
+}
+
 }  // namespace gnomon

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "plan/backend.hpp"
+#include "plan/plan_record.hpp"
 
 namespace gnomon {
 
@@ -23,5 +24,9 @@ Contract judging_contract(const Backend& backend, const Candidate& candidate, co
                           std::int64_t shown);
 
 std::string describe_failure(const Verdict& verdict, const Contract& contract);
+
+// Writes down that it failed: it is rejected. An approximation that is too coarse, or a contract tighter than usual, is
+// what the caller may have asked for; an exact candidate that is wrong, and any that writes out of bounds, is our bug.
+void reject(CandidateReport& its, const std::string& when, const Verdict& verdict, const Contract& contract);
 
 }  // namespace gnomon

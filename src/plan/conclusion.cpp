@@ -32,9 +32,7 @@ std::unique_ptr<Plan> Conclusion::conclude(Contest& contest, Search& search) {
       winner.plan.reset();
       if (std::unique_ptr<Plan> plan = bind_whole(contest.report(winner))) return plan;
     }
-    const std::string reason = contest.report(winner).reason;
-    if (!search.step_down())
-      throw_environment("no candidate passed its last check for {}: {}", to_string(problem_), reason);
+    if (!search.step_down()) search.fail("no candidate passed its last check for");
   }
 }
 
@@ -46,9 +44,12 @@ std::unique_ptr<Plan> Conclusion::bind_whole(CandidateReport& its) {
   } catch (const std::bad_alloc&) {
     its.outcome = Outcome::refused;
     its.reason = "ran out of memory on the whole problem";
+    its.blame = ErrorKind::environment;
   } catch (const std::exception& error) {
+    const auto* const known = dynamic_cast<const Error*>(&error);
     its.outcome = Outcome::rejected;
     its.reason = fmt::format("failed on the whole problem: {}", error.what());
+    its.blame = known ? known->kind() : ErrorKind::internal;
   }
   return nullptr;
 }
@@ -78,8 +79,7 @@ void Conclusion::judge_on_whole(Plan& plan, CandidateReport& its) {
   its.worst = std::max(its.worst, verdict.worst);
   const Contract contract = judging_contract(backend_, its.candidate, problem_, problem_.elements());
   if (!verdict.passes(contract)) {
-    its.outcome = Outcome::rejected;
-    its.reason = fmt::format("on the whole call: {}", describe_failure(verdict, contract));
+    reject(its, "on the whole call", verdict, contract);
     return;
   }
   range_ = whole->input_range();

@@ -56,29 +56,26 @@ std::size_t Contest::report_on(const Candidate& candidate, const std::string& gr
 
 // A candidate that fails takes only itself out.
 Contest::Fate Contest::guarded(std::size_t index, const char* doing, const std::function<void()>& action) {
-  Outcome outcome = Outcome::rejected;
+  ErrorKind blame = ErrorKind::internal;
   std::string reason;
-  bool memory = false;
   try {
     action();
     return Fate::fine;
   } catch (const std::bad_alloc&) {
-    outcome = Outcome::refused;
+    blame = ErrorKind::environment;
     reason = fmt::format("ran out of memory {}", doing);
-    memory = true;
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::environment) {
-      outcome = Outcome::refused;
-      memory = true;  // libraries say so in their own words
-    }
+    blame = error.kind();
     reason = fmt::format("failed {}: {}", doing, error.what());
   } catch (const std::exception& error) {
     reason = fmt::format("threw {}: {}", doing, error.what());
   } catch (...) {
     reason = fmt::format("threw {}: no std::exception", doing);
   }
-  reports[index].outcome = outcome;
+  const bool memory = blame == ErrorKind::environment;  // or a library, which says so in its own words
+  reports[index].outcome = memory ? Outcome::refused : Outcome::rejected;
   reports[index].reason = reason;
+  reports[index].blame = blame;
   return memory ? Fate::no_memory : Fate::failed;
 }
 
@@ -90,8 +87,7 @@ bool Contest::judge(Contender& contender, const char* when) {
   its.worst = std::max(its.worst, verdict.worst);
   const Contract contract = judging_contract(backend_, its.candidate, whole_, timed_.elements());
   if (!verdict.passes(contract)) {
-    its.outcome = Outcome::rejected;
-    its.reason = fmt::format("{}: {}", when, describe_failure(verdict, contract));
+    reject(its, when, verdict, contract);
     return false;
   }
   contender.checked = true;
@@ -118,6 +114,7 @@ Entry Contest::enroll(const Candidate& candidate, const std::string& group, bool
   if (const auto refusal = backend_.refuses(whole_, options_.constraints, candidate)) {
     its.outcome = Outcome::refused;
     its.reason = refusal->reason;
+    its.blame = ErrorKind::caller;
     return Entry::out;
   }
   tell("preparing " + candidate.to_string());

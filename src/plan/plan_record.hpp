@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.hpp"
 #include "core/problem.hpp"
 #include "plan/candidate.hpp"
 #include "plan/input_range.hpp"
@@ -42,6 +43,7 @@ struct CandidateReport {
   double ratio = 0, ratio_low = 0, ratio_high = 0;  // time over the incumbent's, pair by pair: median and 95 % interval
   double worst = -1;                                // of the contract's limit; negative: never checked
   std::vector<std::string> approximations;
+  ErrorKind blame = ErrorKind::environment;  // when it is out: whose fault; not kept in files
 };
 
 struct PlanRecord {

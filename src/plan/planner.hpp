@@ -40,8 +40,8 @@ class Planner {
  public:
   Planner(Backend& backend, Clock& clock) : backend_(backend), clock_(clock) {}
 
-  // Plans `problem` on the real `call`, which is only read. Throws: caller error when constraints leave no candidate
-  // (every refusal in the message); environment error when not even the plain path fits in memory.
+  // Plans `problem` on the real `call`, which is only read. Throws when no candidate is left, with the fate of each
+  // (Search::fail), and an environment error when not even the plain path fits in memory.
   PlanResult plan(const Problem& problem, const Call& call, const PlannerOptions& options);
 
   // Binds a stored choice. With `check`, judges it on the call first; null, and `why`, when it is refused or breaks the

@@ -13,13 +13,6 @@ bool is_out(const CandidateReport& report) {
   return report.outcome == Outcome::rejected || report.outcome == Outcome::refused;
 }
 
-std::string list_fates(const std::vector<CandidateReport>& reports) {
-  std::string text;
-  for (const CandidateReport& report : reports)
-    text += fmt::format("\n  {}: {}", report.candidate.to_string(), report.reason);
-  return text;
-}
-
 }  // namespace
 
 std::vector<Candidate> Search::fresh_candidates(const Group& group) const {
@@ -59,7 +52,7 @@ void Search::start(const Candidate& plain, const Candidate& estimate, bool timed
     if (contest_.enroll(*first, "start", timed, false, incumbent_) == Entry::ready) return;
     incumbent_.plan.reset();
   }
-  if (!first_of_any_group(plain, timed)) fail_without_candidate();
+  if (!first_of_any_group(plain, timed)) fail("no candidate can run");
 }
 
 bool Search::first_of_any_group(const Candidate& plain, bool timed) {
@@ -72,19 +65,23 @@ bool Search::first_of_any_group(const Candidate& plain, bool timed) {
   return false;
 }
 
-void Search::fail_without_candidate() const {
-  // Demands that leave only what cannot run and what breaks the contract are the caller's; memory and libraries are
-  // not.
-  const bool asked_too_much = std::ranges::all_of(contest_.reports, [&](const CandidateReport& report) {
-    const bool judged_wrong = report.outcome == Outcome::rejected && report.worst > 0;
-    return judged_wrong || backend_.refuses(problem_, options_.constraints, report.candidate).has_value();
-  });
+void Search::fail(std::string_view what) const {
+  // One that fell to a bug is a bug, whatever was demanded. Where all are out because of what they are asked for, the
+  // caller asked too much, unless nothing was asked: then it is the machine that is too small.
+  ErrorKind blame = ErrorKind::caller;
+  std::string fates;
+  for (const CandidateReport& report : contest_.reports) {
+    blame = std::max(blame, report.blame);
+    fates += fmt::format("\n  {}: {}", report.candidate.to_string(), report.reason);
+  }
   Constraints refusing = options_.constraints;
   refusing.timing = Timing::warm;
   const std::string demands = refusing.to_string();
-  throw Error(asked_too_much && !demands.empty() ? ErrorKind::caller : ErrorKind::environment,
-              fmt::format("no candidate can run {}{}:{}", to_string(problem_),
-                          demands.empty() ? "" : " under " + demands, list_fates(contest_.reports)));
+  const bool judged = std::ranges::any_of(
+      contest_.reports, [](const CandidateReport& report) { return report.outcome == Outcome::rejected; });
+  if (demands.empty() && !judged) blame = std::max(blame, ErrorKind::environment);
+  throw Error(blame,
+              fmt::format("{} {}{}:{}", what, to_string(problem_), demands.empty() ? "" : " under " + demands, fates));
 }
 
 bool Search::next_group(Agenda& agenda, Group& group, std::size_t& left) const {
@@ -274,7 +271,7 @@ bool Search::step_down() {
 }
 
 void Search::fall() {
-  if (!step_down()) throw_environment("no candidate is left:{}", list_fates(contest_.reports));
+  if (!step_down()) fail("no candidate is left for");
 }
 
 }  // namespace gnomon

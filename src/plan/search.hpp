@@ -18,12 +18,16 @@ class Search {
         options_(options),
         exhaustive_(options.effort == Effort::exhaustive) {}
 
-  // Afterwards there is an incumbent. Caller error, with every refusal, when the constraints leave no candidate;
-  // environment error when those that they leave all fail.
+  // Afterwards there is an incumbent, or fail() has said why not.
   void run();
 
   // For when the incumbent proved wrong: the next best that still passes takes its place. False when none is left.
   bool step_down();
+
+  // Throws with the fate of every candidate. Caller error when the constraints leave none; environment error where
+  // memory or a library failed; internal error when one wrote out of bounds, threw or was wrong where it should be
+  // exact.
+  [[noreturn]] void fail(std::string_view what) const;
 
   Contender& incumbent() { return incumbent_; }
   bool cut_short() const { return cut_short_; }  // the budget ended, or the caller cancelled, before the search did
@@ -44,7 +48,6 @@ class Search {
   Candidate constrained(const Candidate& candidate) const { return candidate.with(options_.constraints.forced); }
   void start(const Candidate& plain, const Candidate& estimate, bool timed);
   bool first_of_any_group(const Candidate& plain, bool timed);
-  [[noreturn]] void fail_without_candidate() const;
   void descend();
   std::vector<Candidate> fresh_candidates(const Group& group) const;
   bool next_group(Agenda& agenda, Group& group, std::size_t& left) const;
@@ -57,7 +60,7 @@ class Search {
   void crown(Contender&& challenger, Outcome fate_of_the_old, const std::string& reason);
   void stay_behind(const CandidateReport& loser) { runners_up_.push_back({loser.candidate, loser.ratio}); }
   void measure_by(double ratio);
-  void fall();  // step_down(), or an environment error with every fate when none is left
+  void fall();  // step_down(), or fail() when none is left
   void put_off(const std::string& group, const std::vector<Candidate>& candidates);
   void put_off_the_rest(Agenda& agenda);
 

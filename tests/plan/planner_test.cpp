@@ -314,6 +314,43 @@ TEST(Planner, ForcingWhatNothingCanRunListsEveryRefusal) {
   }
 }
 
+// Forcing a candidate is the caller's choice; what the candidate does wrong is not.
+TEST(Planner, AForcedCandidateThatFailsIsOurBugUnlessItIsTooCoarse) {
+  struct Row {
+    const char *problem, *precision;
+    Behaviour behaviour;
+    ErrorKind kind;
+    const char* reason;
+  };
+  constexpr const char *usual = "b4 s4 d8 h1 l1 f8", *tight = "b4 s4 d8 h1 l1 f8 abs=1e-6 rel=1e-6";
+  for (const Row& row : {
+           Row{usual, "half", {.error = 0.5}, ErrorKind::caller, "out of contract"},
+           Row{usual, "half", {.fault = Fault::nan}, ErrorKind::caller, "out of contract"},
+           Row{usual, "half", {.fault = Fault::writes_past_end}, ErrorKind::internal, "wrote outside the output"},
+           Row{usual, "half", {.fault = Fault::throws}, ErrorKind::internal, "injected"},
+           Row{usual, "half", {.fault = Fault::throws, .from_run = 1}, ErrorKind::internal, "injected"},
+           Row{usual, "half", {.fault = Fault::bad_alloc}, ErrorKind::environment, "memory"},
+           Row{usual, "half", {.prepare_error = "the library is old"}, ErrorKind::environment, "the library is old"},
+           Row{usual, "fp32", {.error = 0.5}, ErrorKind::internal, "out of contract"},
+           Row{usual, "fp32", {.fault = Fault::writes_half}, ErrorKind::internal, "out of contract"},
+           Row{tight, "fp32", {.error = 1e-4}, ErrorKind::caller, "out of contract"},
+       }) {
+    World world(row.problem);
+    world.backend.plain_candidate = world.backend.estimate_candidate = Candidate::parse("path=plain precision=fp32");
+    world.backend.the_groups = {{"path", {{{"path", "fast"}}}, {}}};
+    world.backend.behaviour = [&](const Candidate&) { return row.behaviour; };
+    world.options.constraints.forced = {{"path", "fast"}, {"precision", row.precision}};
+    try {
+      world.plan();
+      ADD_FAILURE() << row.reason;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), row.kind) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr(row.reason));
+      EXPECT_THAT(error.what(), HasSubstr("under path=fast"));
+    }
+  }
+}
+
 TEST(Planner, WhenPlainIsRefusedAnotherIsTheSafePlan) {
   World world;
   world.candidates({{"fast", {.seconds = 1e-3}}, {"slow", {.seconds = 2e-3}}, {"plain", {.refusal = "too big"}}});
