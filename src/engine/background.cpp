@@ -32,7 +32,7 @@ struct Background::State {
   std::int64_t failed = 0;
   bool ending = false;
   std::thread thread;
-  pid_t process = 0;  // that started the thread
+  std::atomic<pid_t> process{0};  // that started the thread; written under the mutex
 
   bool known(const std::shared_ptr<Generation>& generation, const Problem& problem) const {
     const auto same = [&](const std::shared_ptr<Job>& job) {
@@ -68,6 +68,11 @@ struct Background::AtExit {
   std::set<State*> running;  // under the mutex
 };
 
+bool Background::stranded() const {
+  const pid_t process = state_->process;
+  return process != 0 && process != getpid();
+}
+
 void Background::State::end() {
   if (process != getpid()) return;
   {
@@ -86,7 +91,7 @@ Background::Background(std::function<void(Job&)> plan) : state_(std::make_unique
 
 Background::~Background() {
   if (state_->process == 0) return;
-  if (state_->process != getpid()) {
+  if (stranded()) {
     state_.release();  // the thread, and whoever held the mutex, stayed in the parent
     return;
   }
@@ -106,7 +111,7 @@ bool Background::offer(const std::shared_ptr<Generation>& generation, const Prob
       if (!settled()) {
         const bool first = state_->process == 0;
         if (first) state_->thread = std::thread([state = state_.get()] { work(*state); });
-        state_->process = first ? getpid() : state_->process;
+        if (first) state_->process = getpid();
         state_->queue.push_back(std::move(job));
         lock.unlock();
         state_->changed.notify_all();
@@ -135,15 +140,11 @@ void Background::work(State& state) {
     state.under_way = job;
     state.busy = true;
     lock.unlock();
-    std::string reason;
     try {
-      state.plan(*job);
+      attempt(state, *job);
     } catch (const std::bad_alloc&) {
-      reason = "out of memory";
-    } catch (const std::exception& error) {
-      reason = error.what();
+      // There is no memory to say so either; the provisional plan stays.
     }
-    if (!reason.empty() && !job->cancelled) fail(state, job->problem, reason);
     lock.lock();
     state.under_way.reset();
     lock.unlock();
@@ -151,6 +152,21 @@ void Background::work(State& state) {
     lock.lock();
     state.busy = false;
     state.changed.notify_all();
+  }
+}
+
+void Background::attempt(State& state, Job& job) {
+  const auto failed = [&](const char* reason) {
+    if (!job.cancelled) fail(state, job.problem, reason);
+  };
+  try {
+    state.plan(job);
+  } catch (const std::bad_alloc&) {
+    failed("out of memory");
+  } catch (const std::exception& error) {
+    failed(error.what());
+  } catch (...) {
+    failed("an exception of an unknown type");
   }
 }
 
@@ -187,7 +203,7 @@ void Background::keep_only(const std::shared_ptr<Generation>& generation) {
   drop(outdated);
   std::unique_lock lock(state_->mutex);
   state_->failures.clear();
-  if (state_->process != getpid()) return;
+  if (stranded()) return;
   state_->changed.wait(
       lock, [&] { return !state_->busy || (state_->under_way != nullptr && !outdated(*state_->under_way)); });
 }

@@ -28,11 +28,13 @@ class Background {
   // `plan` is called in the thread; what it throws is its problem's failure.
   explicit Background(std::function<void(Job&)> plan);
   // Cancels everything and waits for the thread, that is for a pass or so of the planning under way; so does exit() for
-  // an engine that nobody destroyed. In a process that was forked since the thread was started, where there is no such
-  // thread, waits for nothing and frees nothing.
+  // an engine that nobody destroyed. Stranded: waits for nothing and frees nothing.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
+
+  // In a process that was forked since the thread was started: the thread stayed behind.
+  bool stranded() const;
 
   // Queues a problem, copied by `keep` in the caller's thread; the first one starts the thread. Nothing is done for a
   // problem that is queued, is being planned, or has failed. False: the queue is full; ask again at a later call.
@@ -53,6 +55,7 @@ class Background {
   struct AtExit;
   void drop(const std::function<bool(const Job&)>& goes);
   static void work(State& state);
+  static void attempt(State& state, Job& job);
   static void fail(State& state, const Problem& problem, const std::string& reason);
 
   std::unique_ptr<State> state_;

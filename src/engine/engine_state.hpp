@@ -58,7 +58,8 @@ struct EngineState {
   std::shared_ptr<Generation> make_generation(Weights weights) const;
   // Whether calls are answered with what is at hand while the background thread plans.
   bool plans_beside() const {
-    return options.background && (options.effort == Effort::measure || options.effort == Effort::exhaustive);
+    const bool measured = options.effort == Effort::measure || options.effort == Effort::exhaustive;
+    return options.background && measured && !background.stranded();
   }
   void plan_beside(BoundPlan& provisional, const Call& call);
   void plan_in_background(Background::Job& job);

@@ -255,19 +255,22 @@ TEST_F(BackgroundTest, NoThreadIsStartedBeforeItIsNeeded) {
 }
 
 #ifndef __SANITIZE_THREAD__  // which does not follow a fork of several threads
-TEST_F(BackgroundTest, AnEngineEndsInAForkedChildWithoutItsThread) {
+TEST_F(BackgroundTest, AForkedChildWithoutTheThreadPlansInItsCallsAndEnds) {
   auto e = std::make_unique<Engine>(weights(1), options, fake_factory(world), world.clock);
   EXPECT_TRUE(answers(*e, 4, 10));
   wait_until_held();
   const pid_t child = fork();
   if (child == 0) {
     alarm(20);
+    const bool planned = answers(*e, 4, 3000) && e->explain(problem(4, 3000))->effort == Effort::measure;
+    const bool waiting = e->stats().background_pending > 1;
     e.reset();
-    _exit(0);
+    _exit(planned && !waiting ? 0 : 1);
   }
   int status = -1;
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "nobody plans beside the child's calls";
   let_go();
   ASSERT_TRUE(idle(*e));
   EXPECT_EQ(e->stats().background_planned, 1) << "the parent goes on";
