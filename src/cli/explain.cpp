@@ -53,7 +53,8 @@ void run(const Arguments& arguments, const Session& session) {
 
 void add_explain(CLI::App& app, Session& session) {
   CLI::App* command = app.add_subcommand(
-      "explain", "Show why a problem's plan is what it is; plan it if it is unknown, or was planned with less effort");
+      "explain",
+      "Show why a problem's plan is what it is; plan it if it is unknown, was cut short or planned with less effort");
   auto arguments = std::make_shared<Arguments>(*command);
   command->add_option("PROBLEM", arguments->words, "The problem, as \"b64 s100 d128\"")->required();
   command->add_option("--weights", arguments->weights, "Plan with these weights (safetensors) instead of random ones");

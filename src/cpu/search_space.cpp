@@ -159,7 +159,7 @@ Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& fo
 }
 
 // Products at half of a core's measured peak on each thread, and 12 passes over the scores and 40 over the activation
-// at 20 GB/s.
+// at 40 GB/s.
 double plain_seconds(const Problem& problem, int threads) {
   const StackConfig& c = problem.config;
   Problem full = problem;
