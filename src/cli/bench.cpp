@@ -59,7 +59,11 @@ std::vector<BenchRow> rows_of(const Arguments& arguments) {
     row.problem.device = arguments.engine.options(row.problem).device;
     rows.push_back(std::move(row));
   }
-  if (rows.empty()) throw_caller("--only {}: no such row", fmt::join(arguments.only, ","));
+  if (rows.empty()) {
+    std::vector<std::string> ids;
+    for (const BenchRow& row : all) ids.push_back(row.id.starts_with('#') ? row.id.substr(1) : row.id);
+    throw_caller("--only {}: no such row; the rows are {}", fmt::join(arguments.only, ","), fmt::join(ids, ","));
+  }
   return rows;
 }
 
@@ -164,6 +168,7 @@ void add_bench(CLI::App& app, Session& session) {
   command->add_option("--note", arguments->notes, "NAME=VALUE kept in the JSON, as commit=1a2b3c")
       ->allow_extra_args(false);
   command->footer(
+      std::string(problem_words) +
       "\nExits with 1 when an answer is out of contract, with 3 when no row could run. A row that cannot run is listed "
       "with\n"
       "the reason.\n\n"

@@ -61,9 +61,10 @@ void add_explain(CLI::App& app, Session& session) {
   add_seed(*command, arguments->seed, "Seed of random weights and input (default 1)");
   command->add_flag("--stored", arguments->stored, "Do not plan: show what is stored, or fail");
   add_json_flag(*command, session);
-  command->footer(
-      "\nExamples:\n  gnomon explain \"b64 s100\"\n  gnomon explain b1 s100 d256 f1024 bi mask --json\n"
-      "  gnomon explain \"b64 s100\" --force slices=1 --plan-dir ''");
+  command->footer(std::string(problem_words) +
+                  "\nExamples:\n  gnomon explain \"b64 s100\"\n  gnomon explain b1 s100 d256 f1024 bi mask --json\n"
+                  "  gnomon explain \"b64 s100\" --effort exhaustive --plan-budget 60\n"
+                  "  gnomon explain \"b64 s100\" --force slices=1 --plan-dir ''");
   command->callback([arguments, &session] { run(*arguments, session); });
 }
 

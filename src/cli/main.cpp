@@ -24,12 +24,6 @@ constexpr const char* about =
     "and finds out how by measuring.";
 
 constexpr const char* epilogue = R"(
-A problem is named by words, and what is left out has the suite's default:
-  b64 s100 d128 h4 l3 f512 causal post gelu f32     (the defaults; b: 1)
-  b: sequences  s: tokens  d: width  h: heads  l: layers  f: FFN width
-  bi|causal  pre|post  gelu|gelu_tanh|relu  f32|f16|bf16  mask  nobias  finalnorm
-  eps=1e-5  abs=0.002  rel=0.02  inplace  @cpu
-
 Examples:
   gnomon bench --quick                          measure this machine in under a minute
   gnomon explain "b64 s100 d128"                why the plan is what it is
@@ -62,7 +56,7 @@ int report(const Session& session, int code, const std::string& message) {
 
 void build(CLI::App& app, Session& session) {
   app.set_version_flag("--version", "gnomon " GNOMON_VERSION);
-  app.footer(epilogue);
+  app.footer(std::string(problem_words) + epilogue);
   app.require_subcommand(0, 1);
   for (const auto add : {add_bench, add_run, add_explain, add_verify, add_plans, add_info, add_completion}) {
     add(app, session);

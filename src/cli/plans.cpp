@@ -59,7 +59,8 @@ void list(const Arguments& arguments, const Session& session) {
                fmt::format("{:.3f}", record.worst), to_string(record.problem),
                record.constraints.empty() ? "-" : record.constraints, timed_on(record)});
   }
-  fmt::print("{}{} plans in {}\n", table.text(), records.size(), store.file().string());
+  fmt::print("{}{} {} in {}\n", table.text(), records.size(), records.size() == 1 ? "plan" : "plans",
+             store.file().string());
 }
 
 void show(const Arguments& arguments, const Session& session) {
@@ -81,7 +82,7 @@ void tell(const Session& session, const char* done, std::size_t count) {
   if (session.json) {
     fmt::print("{}\n", nlohmann::json{{done, count}}.dump());
   } else {
-    fmt::print("{} plans {}\n", count, done);
+    fmt::print("{} {} {}\n", count, count == 1 ? "plan" : "plans", done);
   }
 }
 
@@ -106,30 +107,49 @@ void add_plans(CLI::App& app, Session& session) {
   command->footer(
       "\nExamples:\n  gnomon plans list\n  gnomon plans show \"b64 s100\"\n  gnomon plans export plans.json\n"
       "  gnomon plans import plans.json\n  gnomon plans forget --all");
-  const auto add = [&](const char* name, const char* about, auto&& action) {
+  const auto add = [&](const char* name, const char* about, const std::string& footer, auto&& action) {
     CLI::App* sub = command->add_subcommand(name, about);
+    sub->footer(footer);
     auto arguments = std::make_shared<Arguments>(*sub);
     add_json_flag(*sub, session);
     sub->callback([arguments, action] { action(*arguments); });
     return std::pair(sub, arguments);
   };
-  add("list", "All plans of this machine", [&session](const Arguments& a) { list(a, session); });
+  add("list", "All plans of this machine",
+      "\nColumns: time of a pass; how many times as long the plain path takes; largest error as share of the "
+      "contract's\n"
+      "limit; options that the plan was made under (as threads=1); what was timed, a part of a large problem.\n\n"
+      "Examples:\n  gnomon plans list\n  gnomon plans list --json | jq '.plans[].problem'",
+      [&session](const Arguments& a) { list(a, session); });
 
-  const auto [show_command, shown] = add("show", "One plan", [&session](const Arguments& a) { show(a, session); });
-  show_command->add_option("PROBLEM", shown->words, "The problem")->required();
+  const auto [show_command, shown] =
+      add("show", "One plan, as explain shows it; plans nothing",
+          std::string(problem_words) +
+              "\nA plan made under options (--threads, --fp32-only, --force, ...) is found with the same options.\n\n"
+              "Examples:\n  gnomon plans show \"b64 s100\"\n  gnomon plans show \"b64 s100\" --threads 1",
+          [&session](const Arguments& a) { show(a, session); });
+  show_command->add_option("PROBLEM", shown->words, "The problem, as \"b64 s100 d128\"")->required();
 
-  const auto [export_command, exported] = add("export", "Plans and their environment as JSON", export_plans);
+  const auto [export_command, exported] = add(
+      "export", "Plans and their environment as JSON",
+      "\nFor machines of the same kind: same processor, cores, libraries and Gnomon. Weights are not part of it.\n\n"
+      "Examples:\n  gnomon plans export plans.json\n  gnomon plans export | ssh twin gnomon plans import",
+      export_plans);
   export_command->add_option("FILE", exported->file, "Where to (default: stdout)");
 
   const auto [import_command, imported] = add("import", "Take plans exported on such a machine; all or none",
+                                              "\nExamples:\n  gnomon plans import plans.json\n"
+                                              "  gnomon plans import plans.json --plan-dir /srv/plans\n"
+                                              "  gnomon plans import --anyway plans.json",
                                               [&session](const Arguments& a) { import_plans(a, session); });
   import_command->add_option("FILE", imported->file, "Where from (default: stdin)");
   import_command->add_flag("--anyway", imported->force,
                            "Another environment's too: its choices are checked before use");
 
   const auto [forget_command, forgotten] =
-      add("forget", "Delete plans", [&session](const Arguments& a) { forget(a, session); });
-  forget_command->add_option("PROBLEM", forgotten->words, "The problem");
+      add("forget", "Delete plans", "\nExamples:\n  gnomon plans forget \"b64 s100\"\n  gnomon plans forget --all",
+          [&session](const Arguments& a) { forget(a, session); });
+  forget_command->add_option("PROBLEM", forgotten->words, "The problem, as \"b64 s100 d128\", under all options");
   forget_command->add_flag("--all", forgotten->all, "All plans of this machine");
 }
 

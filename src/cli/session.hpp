@@ -35,6 +35,15 @@ inline CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const std::
   return command.add_option("--seed", seed, help)->check(CLI::NonNegativeNumber);
 }
 
+// What --help says of problems: the program's, and that of every command that takes one.
+inline constexpr const char* problem_words = R"(
+A problem is named by words, in any order; what is left out has the suite's default:
+  b64 s100 d128 h4 l3 f512 causal post gelu f32     (the defaults; b: 1)
+  b: sequences  s: tokens  d: width  h: heads  l: layers  f: FFN width
+  bi|causal  pre|post  gelu|gelu_tanh|relu  f32|f16|bf16  mask  nobias  finalnorm
+  eps=1e-5  abs=0.002  rel=0.02  inplace  @cpu
+)";
+
 inline CLI::Option* add_json_flag(CLI::App& command, Session& session) {
   return command.add_flag("--json", session.json, "Print JSON on stdout");
 }

@@ -126,9 +126,9 @@ void add_verify(CLI::App& app, Session& session) {
   command->add_option("--weights", arguments->weights, "Use these weights (safetensors) instead of random ones");
   command->add_flag("--no-masks", arguments->no_masks, "Do not check the same problem with padding masks as well");
   add_json_flag(*command, session);
-  command->footer(
-      "\nExits with 1 when any element is out of contract.\n\nExamples:\n  gnomon verify \"b64 s100\"\n"
-      "  gnomon verify \"b8 s128 d384 h12 l6 f1536 bi mask\" -n 20 --effort stored");
+  command->footer(std::string(problem_words) +
+                  "\nExits with 1 when any element is out of contract.\n\nExamples:\n  gnomon verify \"b64 s100\"\n"
+                  "  gnomon verify \"b8 s128 d384 h12 l6 f1536 bi mask\" -n 20 --effort stored");
   command->callback([arguments, &session] { run(*arguments, session); });
 }
 

@@ -72,6 +72,14 @@ std::string table(const std::vector<Row>& rows) {
   return text;
 }
 
+std::string cut_short(const PlanRecord& record) {
+  if (!record.budget_exhausted) return "";
+  const std::string_view seen = ", cut short: see what is untimed";
+  // The caller's own cut has a note, and any planning goes on from there (PlanRecord::satisfies).
+  if (record.budget_seconds <= 0) return std::string(seen);
+  return fmt::format("{}; a budget of {:.3g} s or more plans anew", seen, 2 * record.budget_seconds);
+}
+
 }  // namespace
 
 std::string explain_text(const PlanRecord& record) {
@@ -94,8 +102,7 @@ std::string explain_text(const PlanRecord& record) {
   line("timed on", record.calibrated_on);
   line("memory", format_bytes(static_cast<double>(record.scratch_bytes)) + " beyond input, output and weights");
   line("planning", fmt::format("{}, {} runs, {} s{}", name_of(record.effort), record.timing_runs,
-                               fmt::format("{:.2f}", record.planning_seconds),
-                               record.budget_exhausted ? ", cut short: see what is untimed" : ""));
+                               fmt::format("{:.2f}", record.planning_seconds), cut_short(record)));
   for (const std::string& note : record.notes) line("note", note);
 
   std::vector<Row> rows{{"group", "candidate (what differs from the winner)", "time", "quartiles",

@@ -234,8 +234,11 @@ std::size_t PlanStore::import_json(std::string_view text, bool force) {
   }
   const bool same = same_environment(file.environment, environment_);
   if (!same && !force) {
-    throw_caller("plans were made in another environment: {}; force takes their choices, to be re-checked before use",
-                 difference(file.environment, environment_));
+    throw_caller(
+        "plans were made in another environment: {}; imported by force (`gnomon plans import --anyway`) their choices "
+        "are "
+        "checked here before use",
+        difference(file.environment, environment_));
   }
   const std::lock_guard guard(mutex_);
   for (PlanRecord& record : file.records) {
