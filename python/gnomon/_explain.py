@@ -72,4 +72,11 @@ def _problem_lines(record: Dict[str, Any]) -> List[str]:
     lines.append(f"  error  worst element at {record['worst']:.3f} of the contract's limit")
     if record["bound"]:
         lines.append(f"  bound  {record['bound']}")
+    if record["budget_exhausted"]:
+        untimed = sum(candidate["outcome"] == "untimed" for candidate in record["candidates"])
+        lines.append(
+            f"  note   planning was cut short after {record['planning_seconds']:.3g} s, {untimed} candidates are untimed; "
+            "a budget twice as long plans anew"
+        )
+    lines += [f"  note   {note}" for note in record["notes"]]
     return lines

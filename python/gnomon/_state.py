@@ -133,8 +133,8 @@ class State:
             return view
 
     def _read(self, module: nn.Module, engines: Dict[bool, Engine]) -> _View:
-        expect(self.adapter is not None, f"no adapter knows {self._module_name}; there are: {known()}")
-        assert self.adapter is not None
+        if self.adapter is None:
+            raise NotRecognised(f"no adapter knows {self._module_name}; there are: {known()}{_known_inside(module)}")
         stack = self.adapter.describe(module)
         parts = list(module.modules())[1:] if stack.parts is None else list(stack.parts)
         watch = Watch(module, parts)
@@ -161,6 +161,14 @@ class State:
                     raise NotRecognised(f"the library cannot take its weights: {error}") from None
                 view.engines[causal] = engine
             return engine
+
+
+def _known_inside(module: nn.Module) -> str:
+    """gnomon.Optimized takes the module itself, gnomon.optimize() those inside as well."""
+    for name, inner in module.named_modules():
+        if name and adapter_for(inner) is not None:
+            return f"; one knows `{name}` inside of it: gnomon.optimize(module), without gnomon.Optimized, takes that"
+    return ""
 
 
 def _refused(module: nn.Module, reason: str, engines: Dict[bool, Engine]) -> _View:

@@ -290,6 +290,36 @@ def test_explain_for_people_and_for_programs():
     assert one["problems"][0]["winner"] and one["engines"][0]["stats"]["forwards"] == 1
 
 
+def test_explain_says_what_a_plan_is_worth():
+    module = gnomon.optimize(encoder(), effort="measure", budget=0, plan_dir=None)
+    with torch.no_grad():
+        module(torch.randn(2, 5, D))
+    assert "planning was cut short" in str(gnomon.explain(module))
+    module = gnomon.optimize(encoder(), effort="measure", budget=0.5, total_budget=0.5, plan_dir=None)
+    with torch.no_grad():
+        module(torch.randn(2, 5, D))
+        module(torch.randn(3, 5, D))
+    assert "note   choices borrowed from b2 s5" in str(gnomon.explain(module))
+
+
+def test_the_mixin_names_what_optimize_would_take():
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = encoder()
+
+        def forward(self, x):
+            return self.inner(x)
+
+    class Fast(gnomon.Optimized, Around):
+        pass
+
+    module = Fast().eval()
+    with torch.no_grad():
+        module(torch.randn(2, 5, D))
+    assert "no adapter knows Fast" in reasons(module)[0] and "one knows `inner` inside of it" in reasons(module)[0]
+
+
 def run_python(code: str, *arguments: str, path: str = str(ROOT / "python"), **variables: str):
     environment = {**os.environ, "PYTHONPATH": path, **variables}
     command = [sys.executable, "-c", code, *arguments]
