@@ -100,7 +100,7 @@ def test_plans_travel(gnomon):
     assert gnomon.json("plans", "forget", SMALL, "--json") == {"forgotten": 1}
     assert gnomon.json("plans", "import", "--json", input=exported) == {"imported": 1}
     assert "problem" in gnomon.json("plans", "show", SMALL, "--json")
-    assert "1 plans" in gnomon("plans", "list").stdout
+    assert "1 plan in" in gnomon("plans", "list").stdout
     assert gnomon.json("plans", "forget", "--all", "--json") == {"forgotten": 1}
 
 
