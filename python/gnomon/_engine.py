@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import ctypes
+import itertools
 import json
 import threading
 import time
@@ -13,6 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 import torch
 
 from ._device import current_stream
+from ._errors import GnomonError
 from ._library import Library, Mask, NamedTensor, Tensor, library
 
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
@@ -22,9 +25,10 @@ _PREPARED_KEPT = 256  # per thread, a few hundred bytes each; lengths vary in li
 class _Call:
     """The C arguments of a call but for the addresses: making them anew would cost more than the call."""
 
-    __slots__ = ("input", "output", "arguments")
+    __slots__ = ("input", "output", "arguments", "met")
 
     def __init__(self, x: torch.Tensor, out: torch.Tensor):
+        self.met: "set[int]" = set()  # the engines, with mask or without, that were asked for it before
         self.input, self.output = _tensor(x), _tensor(out)
         self.arguments = ctypes.byref(self.input), ctypes.byref(self.output)
 
@@ -73,6 +77,7 @@ class Engine:
         self._lock = threading.Lock()
         self._open = True
         self._inside: "set[_Call]" = set()
+        self._number = next(_numbers)
         self._has_streams = options.get("device", "cpu") != "cpu"
         settings = make_options(options)
         try:
@@ -126,11 +131,49 @@ class Engine:
                 with self._lock:
                     inside.add(call)
             stream = current_stream(x.device) if self._has_streams else None
-            status = self._library.forward(self._handle, source, valid, target, stream)
+            problem = self._number + (valid is not None)
+            if problem in call.met or self._has_streams or threading.current_thread() is not threading.main_thread():
+                status = self._library.forward(self._handle, source, valid, target, stream)
+            else:
+                call.met.add(problem)
+                self._first_forward((x, mask, out, call), self._handle, source, valid, target, stream)
+                status = 0
         finally:
             inside.discard(call)
         if status:
             raise self._library.error(status)
+
+    def _first_forward(self, kept: Any, *arguments: Any) -> None:
+        """A call that may plan, for seconds, in a thread of its own: a Ctrl-C reaches the main thread's Python only, never a
+        C function that it is in. It cuts the planning short, and is raised when the call is over. `kept` lives as long."""
+        once, over = threading.Lock(), threading.Event()
+        errors: List[GnomonError] = []
+
+        def work(kept: Any) -> None:
+            if once.acquire(False):
+                try:
+                    status = self._library.forward(*arguments)
+                    errors.extend([self._library.error(status)] if status else [])
+                finally:
+                    over.set()
+
+        begun, interrupt = False, None
+        while not over.is_set():
+            try:
+                if not begun:
+                    _thread.start_new_thread(work, (kept,))  # a second time, were it interrupted here, does nothing
+                    begun = True
+                if interrupt is not None:
+                    self._library.dll.gnomon_cancel(self._handle)
+                over.wait(None if interrupt is None else 0.02)  # again: the planning may not have begun yet
+            except KeyboardInterrupt as raised:
+                interrupt = raised
+            except RuntimeError:  # no thread can be started
+                work(kept)
+        if interrupt is not None:
+            raise interrupt
+        if errors:
+            raise errors[0]
 
     def explain(self) -> List[Dict[str, Any]]:
         """The records of the problems that were planned, as `gnomon explain --json` gives them."""
@@ -141,6 +184,7 @@ class Engine:
 
 
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+_numbers = itertools.count(0, 2)
 
 
 @atexit.register

@@ -90,6 +90,7 @@ class Library:
             "gnomon_engine_create": (ctypes.c_int, [pointer, pointer, out]),
             "gnomon_engine_destroy": (None, [pointer]),
             "gnomon_engine_refresh": (ctypes.c_int, [pointer, pointer]),
+            "gnomon_cancel": (ctypes.c_int, [pointer]),
             "gnomon_explain": (ctypes.c_int, [pointer, text, out]),
             "gnomon_stats": (ctypes.c_int, [pointer, out]),
         }

@@ -1,7 +1,10 @@
 """Calls: whose the output is, what is left alone, threads, forks, hooks, `out`, and what a call costs in Python."""
 
 import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,6 +29,7 @@ from gnomon._library import library
 from gnomon._state import state_of
 
 families = pytest.mark.parametrize("family", FAMILIES, ids=str)
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @families
@@ -240,6 +244,46 @@ def test_an_interrupted_call_leaves_nobody_waiting():
     engine._inside = set()
     module.layers[0].fc1.weight.data = module.layers[0].fc1.weight.data * 2
     check(FEW[0], module, x)
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import torch, gnomon
+sys.path[:0] = sys.argv[1:]
+from dropin_support import assert_in_contract, encoder
+
+module = encoder(d=256, ffn=1024)
+x = torch.randn(16, 64, 256)
+with torch.inference_mode():
+    expected = module(x)
+    gnomon.optimize(module, effort="exhaustive", budget=100, plan_dir=None)
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    try:
+        module(x)
+        sys.exit("no KeyboardInterrupt was raised")
+    except KeyboardInterrupt:
+        assert time.monotonic() - start < 50
+    assert_in_contract(module(x), expected)
+(problem,) = gnomon.explain(module).as_dict()["modules"][0]["problems"]
+assert any(note.startswith("cut short by the caller") for note in problem["notes"]), problem["notes"]
+"""
+
+
+def test_ctrl_c_cuts_the_planning_of_a_first_call_short():
+    folders = [path for path in sys.path if path.startswith(str(ROOT))]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    command = [sys.executable, "-c", INTERRUPTED, *folders]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_errors_of_a_first_call_are_raised_where_it_was_made():
+    module = reference()
+    gnomon.optimize(module, effort="stored", plan_dir=None)
+    for _ in range(2):
+        with torch.no_grad(), pytest.raises(gnomon.CallerError, match="effort=stored, and memory"):
+            module(torch.randn(2, 5, D))
 
 
 def start_child(work) -> int:
