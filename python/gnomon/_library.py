@@ -69,7 +69,12 @@ class Library:
             self.dll = ctypes.CDLL(str(path))
         except OSError as error:
             raise EnvironmentError_(f"cannot load {path}: {error}") from None
-        self._declare()
+        try:
+            self._declare()
+        except AttributeError as missing:  # ctypes names the symbol
+            raise EnvironmentError_(
+                f"{missing}: it is not of this package's build; build it again (./run build), or unset GNOMON_LIBRARY"
+            ) from None
         version = self.dll.gnomon_version().decode()
         if version != __version__:
             raise EnvironmentError_(

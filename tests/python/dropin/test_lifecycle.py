@@ -355,6 +355,14 @@ def test_a_library_that_is_not_there_is_named():
     assert "EnvironmentError_" in done.stderr and "/nowhere/libgnomon.so" in done.stderr
 
 
+def test_a_library_of_another_build_is_refused():
+    import _ctypes  # a shared library without any of our symbols
+
+    code = "from gnomon import _library; _library.library()"
+    done = run_python(code, GNOMON_LIBRARY=_ctypes.__file__)
+    assert "EnvironmentError_" in done.stderr and "undefined symbol" in done.stderr and "build it again" in done.stderr
+
+
 def test_a_library_of_another_version_is_refused():
     code = "from gnomon import _library; _library.__version__ = '9.9'; _library.library()"
     done = run_python(code, GNOMON_LIBRARY=str(gnomon.library_path()))
