@@ -25,9 +25,6 @@ int copy_bytes(const AttentionSpec& spec) {
   return bytes;
 }
 
-// The forms that hold all keys of a head, and whose blocks are numbered by head and part.
-bool holds_head(const AttentionTile& tile) { return tile.form == Form::whole || tile.form == Form::looped; }
-
 std::int64_t rows_of(const AttentionTile& tile) { return std::int64_t{tile.warps} * tile.row_tiles * 16; }
 
 // attention_tile.cuh: rows are 8 elements longer than the padded head. attention_fp32.cuh: Fp32Layout::kBytes.
@@ -37,13 +34,13 @@ std::int64_t shared_bytes(const AttentionSpec& spec, const AttentionTile& tile) 
     return 4 * (spec.head_dim * (q + k) + tile.keys * (v + q));
   }
   const std::int64_t row = (round_up(spec.head_dim, 16) + 8) * 2;
-  if (holds_head(tile)) return (tile.form == Form::looped ? 6 : 3) * round_up(spec.seq, 16) * row;
+  if (tile.form == Form::whole) return 3 * round_up(spec.seq, 16) * row;
   return (rows_of(tile) + 4 * std::int64_t{tile.keys}) * row;
 }
 
 std::int64_t blocks_of(const AttentionSpec& spec, const AttentionTile& tile) {
   const std::int64_t rows = rows_of(tile);
-  return spec.batch * spec.heads * (holds_head(tile) ? tile.parts : (spec.seq + rows - 1) / rows);
+  return spec.batch * spec.heads * (tile.form == Form::whole ? tile.parts : (spec.seq + rows - 1) / rows);
 }
 
 // Registers that a thread's scores, outputs and queries take, of 255: what is left is for addresses and fragments.
@@ -58,14 +55,12 @@ constexpr std::int64_t kTileRegisters = 176, kFp32TileRegisters = 140;
 }  // namespace
 
 std::string AttentionTile::to_string() const {
-  if (holds_head(*this))
-    return fmt::format("{}-w{}-p{}-k{}", form == Form::whole ? "whole" : "looped", warps, parts, keys);
+  if (form == Form::whole) return fmt::format("whole-w{}-p{}-k{}", warps, parts, keys);
   return fmt::format("{}-w{}-r{}-k{}", form == Form::fp32 ? "fp32" : "streamed", warps, row_tiles, keys);
 }
 
 std::optional<AttentionTile> AttentionTile::parse(std::string_view text) {
   AttentionTile tile;
-  const std::string_view whole = text;
   const auto take = [&](std::string_view word) {
     if (!text.starts_with(word)) return false;
     text.remove_prefix(word.size());
@@ -78,8 +73,8 @@ std::optional<AttentionTile> AttentionTile::parse(std::string_view text) {
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
     return true;
   };
-  if (take("whole") || take("looped")) {
-    tile.form = whole.starts_with("whole") ? Form::whole : Form::looped;
+  if (take("whole")) {
+    tile.form = Form::whole;
     if (!number("-w", tile.warps) || !number("-p", tile.parts) || !number("-k", tile.keys)) return {};
   } else {
     if (take("fp32")) {
@@ -114,9 +109,9 @@ std::optional<std::string> refuses_tile(const AttentionSpec& spec, const Attenti
   const std::int64_t room = tile.form == Form::fp32 ? kFp32TileRegisters : kTileRegisters;
   if (const std::int64_t used = tile_registers(spec, tile); used > room)
     return fmt::format("its tiles take {} registers of a thread, {} are left for them", used, room);
-  if (holds_head(tile) && tile.keys > 64)
-    return fmt::format("the forms that hold a head meet at most 64 keys at a time, not {}", tile.keys);
-  if (holds_head(tile) && (tile.parts - 1) * tile.warps * 16 >= spec.seq)
+  if (tile.form == Form::whole && tile.keys > 64)
+    return fmt::format("the whole form meets at most 64 keys at a time, not {}", tile.keys);
+  if (tile.form == Form::whole && (tile.parts - 1) * tile.warps * 16 >= spec.seq)
     return fmt::format("{} parts of {} warps are more than {} tokens occupy", tile.parts, tile.warps, spec.seq);
   if (blocks_of(spec, tile) > std::numeric_limits<std::int32_t>::max())
     return fmt::format("{} blocks, a launch has at most 2^31 - 1", blocks_of(spec, tile));
@@ -128,16 +123,15 @@ std::vector<AttentionTile> attention_tiles(const AttentionSpec& spec, const Devi
       {Form::whole, 4, 1, 1, 32},    {Form::whole, 4, 1, 1, 64},    {Form::whole, 8, 1, 1, 64},
       {Form::whole, 4, 1, 2, 64},    {Form::whole, 2, 1, 1, 64},    {Form::whole, 8, 1, 1, 32},
       {Form::streamed, 4, 1, 1, 64}, {Form::streamed, 4, 2, 1, 64}, {Form::streamed, 4, 1, 1, 128},
-      {Form::streamed, 8, 1, 1, 64}, {Form::streamed, 4, 1, 1, 32}, {Form::streamed, 2, 1, 1, 32},
-      {Form::fp32, 4, 1, 1, 64},     {Form::fp32, 4, 1, 1, 32},     {Form::fp32, 2, 1, 1, 16},
+      {Form::streamed, 8, 1, 1, 64}, {Form::streamed, 4, 1, 1, 32}, {Form::streamed, 4, 2, 1, 32},
+      {Form::streamed, 2, 1, 1, 32}, {Form::fp32, 4, 1, 1, 64},     {Form::fp32, 4, 1, 1, 32},
+      {Form::fp32, 2, 1, 1, 16},
   };
   // Where whole sequences leave room for two blocks, they go first.
   const bool short_sequence = 2 * shared_bytes(spec, kAll[0]) <= device.shared_bytes_per_multiprocessor;
   std::vector<AttentionTile> tiles;
   for (const AttentionTile& tile : kAll) {
-    if (holds_head(tile) && !short_sequence) continue;
-    if (tile.form == Form::looped && blocks_of(spec, tile) < 8 * device.multiprocessors)
-      continue;  // nothing to loop over
+    if (tile.form == Form::whole && !short_sequence) continue;
     if (tile.form == Form::streamed && short_sequence && spec.seq <= 64 && tile.warps > 4) continue;
     if (!refuses_tile(spec, tile, device)) tiles.push_back(tile);
   }
@@ -149,12 +143,10 @@ KernelSource attention_source(const AttentionSpec& spec, const AttentionTile& ti
     return instantiate("attention_fp32.cuh", "attention_fp32", static_cast<int>(spec.head_dim),
                        static_cast<int>(rows_of(tile)), tile.keys, spec.causal, spec.masked);
   }
-  const char* kernel = tile.form == Form::whole    ? "attention_whole"
-                       : tile.form == Form::looped ? "attention_looped"
-                                                   : "attention_streamed";
-  return instantiate("attention.cuh", kernel, spec.dtype, static_cast<int>(spec.head_dim), tile.warps,
-                     holds_head(tile) ? tile.parts : tile.row_tiles, tile.keys, spec.causal, spec.masked,
-                     copy_bytes(spec));
+  const bool whole = tile.form == Form::whole;
+  return instantiate("attention.cuh", whole ? "attention_whole" : "attention_streamed", spec.dtype,
+                     static_cast<int>(spec.head_dim), tile.warps, whole ? tile.parts : tile.row_tiles, tile.keys,
+                     spec.causal, spec.masked, copy_bytes(spec));
 }
 
 Launch<kernels::Attention> attention(KernelLibrary& library, const AttentionSpec& spec, const AttentionTile& tile,
@@ -167,10 +159,6 @@ Launch<kernels::Attention> attention(KernelLibrary& library, const AttentionSpec
   Launch<kernels::Attention> launch;
   launch.kernel = &library.get(attention_source(spec, tile), shared);
   launch.shape = {.blocks = blocks_of(spec, tile), .threads = tile.warps * 32, .dynamic_shared_bytes = shared};
-  if (tile.form == Form::looped) {
-    const std::int64_t resident = launch.kernel->resident_blocks(launch.shape.threads, shared);
-    launch.shape.blocks = std::min(launch.shape.blocks, std::max<std::int64_t>(1, resident) * device.multiprocessors);
-  }
   launch.params = {.q_row = 3 * width,
                    .k_row = 3 * width,
                    .v_row = 3 * width,

@@ -25,13 +25,13 @@ struct AttentionSpec {
 };
 
 struct AttentionTile {
-  enum class Form { whole, looped, streamed, fp32 } form = Form::streamed;
+  enum class Form { whole, streamed, fp32 } form = Form::streamed;
   int warps = 4;      // of a block
   int row_tiles = 1;  // tiles of 16 rows of a warp
-  int parts = 1;      // whole, looped: blocks that share a head
+  int parts = 1;      // whole: blocks that share a head
   int keys = 64;      // that meet a row tile at a time
 
-  std::string to_string() const;  // "whole-w4-p1-k64", "looped-w4-p1-k32", "streamed-w4-r2-k64", ...
+  std::string to_string() const;  // "whole-w4-p1-k64", "streamed-w4-r2-k64", "fp32-w4-r1-k64"
   static std::optional<AttentionTile> parse(std::string_view text);
   bool operator==(const AttentionTile&) const = default;
 };

@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "cuda/on_device.hpp"
 #include "cuda/rows.hpp"
 
@@ -165,26 +163,6 @@ TEST_F(AttentionKernel, WiderHeadsInEveryTile) {
   expect_right({spec(DType::f16, 1, 300, 2, 128, true), {}}, rng);
 }
 
-// More heads than blocks: each block does several, with and without what is not finite in between.
-TEST_F(AttentionKernel, BlocksThatLoopOverHeads) {
-  Rng rng(test_seed());
-  const Case c{spec(DType::f16, 2 * properties().multiprocessors, 50, 4, 32, true), MaskKind::holes};
-  Heads heads(library(), c, rng);
-  const auto tiles = cuda::attention_tiles(heads.spec(), properties());
-  const auto looped = std::ranges::find(tiles, AttentionTile::Form::looped, &AttentionTile::form);
-  ASSERT_NE(looped, tiles.end());
-  const auto want = heads.run(tiles.front());
-  heads.expect_right(want);
-  EXPECT_EQ(heads.run(*looped), want);
-  for (std::int64_t b = 0; b < c.spec.batch; b += 5) heads.at(b * 50 + 20, 2 * 128 + 3) = kNaN;
-  const auto touched = heads.run(*looped);
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    const auto token = static_cast<std::int64_t>(i) / 128, b = token / 50;
-    const bool sees = b % 5 == 0 && i % 128 == 3 && heads.sees(b, token % 50, 20);
-    ASSERT_TRUE(sees ? std::isnan(touched[i]) : touched[i] == want[i]) << i;
-  }
-}
-
 TEST_F(AttentionKernel, BFloat16) {
   Rng rng(test_seed());
   for (const bool causal : {true, false}) expect_right({spec(DType::bf16, 2, 133, 2, 64, causal), {}}, rng, 2);
@@ -321,10 +299,8 @@ TEST_F(AttentionKernel, RandomProblems) {
 }
 
 TEST(AttentionTiles, TheirNamesAreReadBack) {
-  for (const AttentionTile tile : {AttentionTile{AttentionTile::Form::whole, 4, 1, 2, 64},
-                                   {},
-                                   {AttentionTile::Form::fp32, 2, 1, 1, 16},
-                                   {AttentionTile::Form::looped, 4, 1, 1, 32}}) {
+  for (const AttentionTile tile :
+       {AttentionTile{AttentionTile::Form::whole, 4, 1, 2, 64}, {}, {AttentionTile::Form::fp32, 2, 1, 1, 16}}) {
     EXPECT_EQ(AttentionTile::parse(tile.to_string()), tile);
   }
   for (const char* text : {"", "whole", "whole-w4-p1-k64x", "streamed-w0-r1-k64", "streamed-w4-k64"}) {

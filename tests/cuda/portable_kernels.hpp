@@ -37,8 +37,6 @@ inline std::vector<KernelCase> portable_kernels() {
   attention({.head_dim = 32, .masked = true}, "whole-w4-p1-k64");
   attention({.head_dim = 32}, "whole-w4-p1-k32");
   attention({.head_dim = 32}, "whole-w8-p1-k64");
-  attention({.head_dim = 32}, "looped-w4-p1-k32");
-  attention({.head_dim = 64, .masked = true}, "looped-w4-p1-k64");
   attention({.head_dim = 128, .masked = true}, "streamed-w4-r2-k32");
   attention({.dtype = D::bf16, .head_dim = 64, .masked = true}, "streamed-w4-r1-k128");
   attention({.head_dim = 64}, "streamed-w4-r2-k64");

@@ -1,8 +1,7 @@
-// Attention of 16-bit Q, K and V on any device from compute capability 8.0. Three forms:
+// Attention of 16-bit Q, K and V on any device from compute capability 8.0. Two forms:
 //   attention_whole     a block holds all keys of a head: short sequences, everything on chip, one wait for memory.
-//   attention_looped    the same, head after head, the next one on its way while one is worked on.
 //   attention_streamed  tiles of keys pass by, the next one on its way while one is worked on: any length.
-// All number their blocks in x alone, and read Q, K and V from rows of any stride (three tensors, or one of [T, 3d]).
+// Both number their blocks in x alone, and read Q, K and V from rows of any stride (three tensors, or one of [T, 3d]).
 #pragma once
 
 #include "attention_tile.cuh"
@@ -13,7 +12,8 @@ namespace gnomon::kernels {
 // and small tiles fit in 96 or 128 registers a thread (a mask takes some more); larger ones get what they ask for, or
 // they would spill (the compile test looks).
 template <int kHeadDim, int kRowTiles, int kKeys, bool kMasked = false>
-constexpr int kTileRegisters = WarpRows<f16, kHeadDim, kRowTiles, kKeys, true>::kTileRegisters + (kMasked ? 16 : 0);
+constexpr int kTileRegisters = WarpRows<f16, kHeadDim, kRowTiles, kKeys, true, kMasked>::kTileRegisters +
+                               (kMasked ? 16 : 0);
 
 // Block i: query tile `n_tiles - 1 - i % n_tiles` (in a causal stack the longest work starts first) of head i /
 // n_tiles.
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kWarps * 32,
     commit_copies();
   };
   T* const warp_rows = q_tile + (warp_row0 - row0) * kStride;
-  WarpRows<T, kHeadDim, kRowTiles, kKeys, kCausal> rows;
+  WarpRows<T, kHeadDim, kRowTiles, kKeys, kCausal, kMasked> rows;
   for (int careful = 0; careful < (kCausal ? 2 : 1); ++careful) {
     fill_tile<T, kHeadDim, kCopyBytes, kThreads>(q_tile, head.q, p.q_row, row0, kRows,
                                                  [&](int row) { return row < seq; });
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kWarps * 32,
       const int seen = kCausal ? min(end, warp_row0 + kRowTiles * 16) - key0 : end - key0;
       const int groups = min(kKeys, seen + 15) / 16;
       if (groups <= 0) continue;
-      rows.meet(tile, tile + kKeys * kStride, warp_row0, key0, groups, keys, p.scale);
+      rows.template meet<false>(tile, tile + kKeys * kStride, warp_row0, key0, groups, keys, p.scale);
       if (careful && diagonal) rows.add_not_finite(head.v, p.v_row, warp_row0, key0, min(kKeys, seen), keys);
     }
     if (kCausal && !__syncthreads_or(!rows.all_finite())) break;
@@ -125,12 +125,18 @@ struct WholeHead {
       if (dealt >= row_tiles(p)) continue;
       const int row0 = (row_tiles(p) - 1 - dealt) * 16;
       T* const tile_rows = tiles + row0 * kStride;
-      WarpRows<T, kHeadDim, 1, kKeys, kCausal> rows;
+      WarpRows<T, kHeadDim, 1, kKeys, kCausal, kMasked> rows;
       rows.start(tile_rows);
       const int end = kCausal ? min(keys.end, row0 + 16) : keys.end;
-      for (int key0 = kMasked ? keys.first / kKeys * kKeys : 0; key0 < end; key0 += kKeys) {
-        const int groups = min(kKeys, end - key0 + 15) / 16;
-        rows.meet(k_tile + key0 * kStride, v_tile + key0 * kStride, row0, key0, groups, keys, p.scale);
+      const auto groups = [&](int key0) { return min(kKeys, end - key0 + 15) / 16; };
+      int key0 = kMasked ? keys.first / kKeys * kKeys : 0;
+      if (key0 < end) {
+        rows.template meet<true>(k_tile + key0 * kStride, v_tile + key0 * kStride, row0, key0, groups(key0), keys,
+                                 p.scale);
+      }
+      for (key0 += kKeys; key0 < end; key0 += kKeys) {
+        rows.template meet<false>(k_tile + key0 * kStride, v_tile + key0 * kStride, row0, key0, groups(key0), keys,
+                                  p.scale);
       }
       if (careful) rows.add_not_finite(head.v, p.v_row, row0, 0, end, keys);
       if (kCausal) finite &= rows.all_finite();
@@ -170,25 +176,6 @@ __global__ void __launch_bounds__(kWarps * 32, kTileRegisters<kHeadDim, 1, kKeys
   wait_copies<0>();
   __syncthreads();
   Item::finish(p, blockIdx.x, tiles);
-}
-
-// A block does item after item; while it is at one, the next one's rows are on their way into a second set of tiles.
-template <typename T, int kHeadDim, int kWarps, int kParts, int kKeys, bool kCausal, bool kMasked, int kCopyBytes>
-__global__ void __launch_bounds__(kWarps * 32, kTileRegisters<kHeadDim, 1, kKeys, kMasked> <= 40 ? 16 / kWarps : 1)
-    attention_looped(const Attention p) {
-  using Item = WholeHead<T, kHeadDim, kWarps, kParts, kKeys, kCausal, kMasked, kCopyBytes>;
-  extern __shared__ __align__(128) unsigned char shared[];
-  T* const tiles = reinterpret_cast<T*>(shared);
-  const u32 items = static_cast<u32>(p.batch * p.heads) * kParts;
-  const int set = 3 * Item::tile_elements(p);
-  Item::fill(p, blockIdx.x, tiles);
-#pragma unroll 1
-  for (u32 item = blockIdx.x, turn = 0; item < items; item += gridDim.x, turn ^= 1) {
-    wait_copies<0>();
-    __syncthreads();  // these tiles are there, and nobody reads the others any more
-    if (items - item > gridDim.x) Item::fill(p, item + gridDim.x, tiles + (turn ^ 1) * set);
-    Item::finish(p, item, tiles + turn * set);
-  }
 }
 
 }  // namespace gnomon::kernels
