@@ -5,7 +5,7 @@
 namespace gnomon::cuda {
 namespace {
 
-constexpr int kThreads = 256;                // mask.cuh: kMaskThreads
+constexpr int kThreads = 256;              // mask.cuh: kMaskThreads
 constexpr std::int64_t kWarpTokens = 256;  // a warp takes 128 tokens at a time; longer sequences get a block
 
 constexpr std::int64_t whole_lines(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
