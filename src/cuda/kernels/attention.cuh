@@ -4,7 +4,7 @@
 // Both number their blocks in x alone, and read Q, K and V from rows of any stride (three tensors, or one of [T, 3d]).
 #pragma once
 
-#include "attention_tile.cuh"
+#include "attention_rows.cuh"
 
 namespace gnomon::kernels {
 
