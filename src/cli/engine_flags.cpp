@@ -95,4 +95,9 @@ Problem parse_problem_argument(const std::vector<std::string>& words) {
   return parse_problem_argument(fmt::format("{}", fmt::join(words, " ")));
 }
 
+std::string stored_name(const Problem& problem, const Constraints& constraints) {
+  const std::string demands = constraints.to_string();
+  return fmt::format("`{}`{}", to_string(problem), demands.empty() ? "" : fmt::format(" under `{}`", demands));
+}
+
 }  // namespace gnomon::cli

@@ -26,4 +26,7 @@ class EngineFlags {
 Problem parse_problem_argument(const std::string& text);
 Problem parse_problem_argument(const std::vector<std::string>& words);  // one argument, or one for each word
 
+// What a plan is stored under, for people: "`b64 s100 ...` under `threads=1`".
+std::string stored_name(const Problem& problem, const Constraints& constraints);
+
 }  // namespace gnomon::cli

@@ -26,7 +26,10 @@ PlanRecord record_of(Engine& engine, const Problem& problem, const Arguments& ar
   const EngineOptions& options = engine.options();
   if (known && (arguments.stored || known->satisfies(options.effort, options.budget_seconds))) return *known;
   if (arguments.stored) {
-    throw_caller("no plan is stored for `{}` on this machine; leave --stored away to plan it now", to_string(problem));
+    throw_caller(
+        "no plan is stored for {} on this machine; leave --stored away to plan it now, `gnomon plans list` shows what "
+        "is",
+        stored_name(problem, options.constraints));
   }
   Workload workload(problem, arguments.seed);
   return engine.plan(workload.call());

@@ -66,9 +66,10 @@ void list(const Arguments& arguments, const Session& session) {
 void show(const Arguments& arguments, const Session& session) {
   const Problem problem = parse_problem_argument(arguments.words);
   PlanStore store = open_store(arguments);
-  const std::optional<PlanRecord> record = store.find(problem, arguments.engine.options().constraints);
+  const Constraints constraints = arguments.engine.options().constraints;
+  const std::optional<PlanRecord> record = store.find(problem, constraints);
   if (!record) {
-    throw_caller("no plan is stored for `{}` in {}; `gnomon plans list` shows what is", to_string(problem),
+    throw_caller("no plan is stored for {} in {}; `gnomon plans list` shows what is", stored_name(problem, constraints),
                  store.file().string());
   }
   fmt::print("{}", session.json ? nlohmann::json(*record).dump(2) + "\n" : explain_text(*record));
@@ -118,7 +119,7 @@ void add_plans(CLI::App& app, Session& session) {
   add("list", "All plans of this machine",
       "\nColumns: time of a pass; how many times as long the plain path takes; largest error as share of the "
       "contract's\n"
-      "limit; options that the plan was made under (as threads=1); what was timed, a part of a large problem.\n\n"
+      "limit; options that the plan was made under (as threads<=1); what was timed, a part of a large problem.\n\n"
       "Examples:\n  gnomon plans list\n  gnomon plans list --json | jq '.plans[].problem'",
       [&session](const Arguments& a) { list(a, session); });
 
