@@ -5,6 +5,7 @@
 #include "cuda/kernel_table.hpp"
 #include "cuda/nvrtc.hpp"
 #include "cuda/portable_kernels.hpp"
+#include "cuda/resident_kernels.hpp"
 #include "cuda/resource_report.hpp"
 
 namespace gnomon::cuda {

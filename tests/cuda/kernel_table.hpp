@@ -19,9 +19,11 @@ struct KernelCase {
 };
 
 std::vector<KernelCase> portable_kernels();  // portable_kernels.hpp
+std::vector<KernelCase> resident_kernels();  // resident_kernels.hpp
 
 inline std::vector<KernelCase> kernel_table() {
   std::vector<KernelCase> table = portable_kernels();
+  for (KernelCase& kernel : resident_kernels()) table.push_back(std::move(kernel));
   return table;
 }
 

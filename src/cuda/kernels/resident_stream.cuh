@@ -1,0 +1,164 @@
+// The weights' way into a CTA: a producer thread fills a ring of shared-memory stages ahead of the warpgroups that read
+// them. The CTAs of a cluster read the same tiles at nearly the same time, so each fetches its part of a tile and
+// multicasts it to all.
+#pragma once
+
+#include "bulk_copy.cuh"
+#include "resident_layout.cuh"
+
+namespace gnomon::kernels::resident {
+
+// Where this CTA's shared memory begins: a constant, the same in every CTA.
+__device__ __forceinline__ u32 shared_base() {
+  extern __shared__ __align__(1024) char memory[];
+  return shared_address(memory);
+}
+
+// The addresses of a CTA's barriers.
+template <typename S>
+struct Barriers {
+  static __device__ __forceinline__ u32 full(int stage) { return shared_base() + S::l.barriers_at + 8 * stage; }
+  static __device__ __forceinline__ u32 empty(int stage) { return full(S::l.stages + stage); }
+  static __device__ __forceinline__ u32 vectors_full(int stage) { return full(2 * S::l.stages + stage); }
+  static __device__ __forceinline__ u32 vectors_empty(int stage) { return vectors_full(S::l.vector_stages + stage); }
+  // K and V of a tile of keys are there, or read for the last time.
+  static __device__ __forceinline__ u32 keys_ready(int i) { return vectors_full(2 * S::l.vector_stages + i); }
+  static __device__ __forceinline__ u32 keys_free(int group) { return keys_ready(S::l.ready_barriers + group); }
+
+  // By a whole warp, a barrier to a lane: one after another they take half a microsecond.
+  static __device__ __forceinline__ void init() {
+    constexpr int kWarps = 4 * S::c.groups;
+    const int first_slot = static_cast<int>(cluster_rank()) * S::c.groups;
+    for (int i = threadIdx.x % 32; i < S::l.barriers; i += 32) {
+      const u32 barrier = full(i);
+      int arrivals = 1;  // full, vectors_full: the producer, beside the bytes
+      if (barrier >= keys_free(0)) {
+        const int tile = (first_slot + i - (S::l.barriers - S::c.groups)) % S::l.tiles;
+        arrivals = 4 * (S::c.causal ? S::l.tiles - tile : S::l.tiles);
+      } else if (barrier >= keys_ready(0)) {
+        const int tile = i - (S::l.barriers - S::c.groups - S::l.ready_barriers);
+        const bool own = S::c.groups >= S::l.tiles || tile == first_slot % S::l.tiles;
+        arrivals = own ? 4 : 1;  // the warps that store them, or the bytes of another CTA
+      } else if (barrier >= vectors_empty(0)) {
+        arrivals = kWarps;
+      } else if (barrier >= empty(0) && barrier < vectors_full(0)) {
+        arrivals = kWarps * S::c.cluster;  // a stage is refilled in all CTAs at once
+      }
+      mbarrier::init(barrier, arrivals);
+    }
+    mbarrier::fence_init();
+  }
+};
+
+// A place in a ring, and the parity of its present round.
+template <int kStages>
+struct Place {
+  int stage = 0;
+  u32 round = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) stage = 0, round ^= 1;
+  }
+};
+
+// Clusters take turns: how many sequences all of them take in a round, and this one's first.
+template <typename S>
+__device__ __forceinline__ int round_sequences() {
+  return static_cast<int>(gridDim.x) / S::c.cluster * S::l.sequences;
+}
+template <typename S>
+__device__ __forceinline__ int first_sequence() {
+  int block;  // read anew each time: kept through the layers, it would be spilled
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+  return block / S::c.cluster * S::l.sequences;
+}
+
+template <typename S>
+struct Producer {
+  using barriers = Barriers<S>;
+  Place<S::l.stages> at;
+  Place<S::l.vector_stages> vectors_at;
+
+  __device__ __forceinline__ void run(const Call& p) {
+    const int own = static_cast<int>(cluster_rank()) * S::c.groups / S::l.tiles;  // of the cluster's sequences
+    for (int first = first_sequence<S>(); first < p.batch; first += round_sequences<S>()) {
+      prefetch(p, first + round_sequences<S>() + own);
+      for (int i = 0; i < p.layers; ++i) layer(p, i);
+    }
+  }
+
+  // The CTA's next sequences, on their way from device memory while the present ones are computed.
+  __device__ __forceinline__ void prefetch(const Call& p, int sequence) const {
+    const bool aligned = (reinterpret_cast<u64>(p.input) | 4 * static_cast<u64>(p.input_sequence)) % 16 == 0;
+    if (p.input_token != S::c.model || !aligned) return;
+    constexpr int kFloats = S::c.seq * S::c.model;
+    for (int i = 0; i < S::l.local_sequences && sequence + i < p.batch; ++i) {
+      prefetch_to_l2(p.input + (sequence + i) * p.input_sequence, 4 * kFloats);
+    }
+  }
+
+  __device__ __forceinline__ void layer(const Call& p, int layer) {
+    const u32 vectors_full = barriers::vectors_full(vectors_at.stage);
+    mbarrier::wait(barriers::vectors_empty(vectors_at.stage), vectors_at.round ^ 1);
+    mbarrier::arrive_expecting(vectors_full, 4 * S::l.layer_floats);
+    bulk_load(shared_base() + S::l.vectors_at + vectors_at.stage * 4 * S::l.layer_floats,
+              p.vectors + i64{layer} * S::l.layer_floats, 4 * S::l.layer_floats, vectors_full);
+    vectors_at.advance();
+
+    const char* tile = static_cast<const char*>(p.weights) + i64{layer} * S::l.layer_tiles * S::l.tile_bytes;
+    for (int i = 0; i < S::l.layer_tiles; ++i, tile += S::l.tile_bytes) {
+      const u32 full = barriers::full(at.stage), to = shared_base() + S::l.ring_at + at.stage * S::l.tile_bytes;
+      mbarrier::wait(barriers::empty(at.stage), at.round ^ 1);
+      mbarrier::arrive_expecting(full, S::l.tile_bytes);
+      if constexpr (S::c.cluster == 1) {
+        bulk_load(to, tile, S::l.tile_bytes, full);
+      } else {
+        constexpr u32 kPart = S::l.tile_bytes / S::c.cluster;
+        const u32 part = cluster_rank() * kPart;
+        bulk_load_multicast(to + part, tile + part, kPart, full, (1 << S::c.cluster) - 1);
+      }
+      at.advance();
+    }
+  }
+};
+
+// A warp's view of the stream: tiles in order, each released, in the same order, when the warp's products have read it.
+template <typename S>
+struct Consumer {
+  using barriers = Barriers<S>;
+  Place<S::l.stages> at, oldest;
+  Place<S::l.vector_stages> vectors_at;
+
+  bool arrived = false;  // the next tile, seen when the one before was taken: asking takes some thirty cycles
+
+  __device__ __forceinline__ u32 next_tile() {
+    if (!arrived) mbarrier::wait(barriers::full(at.stage), at.round);
+    const u32 tile = shared_base() + S::l.ring_at + at.stage * S::l.tile_bytes;
+    at.advance();
+    arrived = mbarrier::is_done(barriers::full(at.stage), at.round);
+    return tile;
+  }
+
+  __device__ __forceinline__ void release_tile() {
+    const u32 lane = threadIdx.x % 32;
+    if constexpr (S::c.cluster == 1) {
+      if (lane == 0) mbarrier::arrive(barriers::empty(oldest.stage));
+    } else {
+      if (lane < S::c.cluster) mbarrier::arrive_remote(address_in(lane, barriers::empty(oldest.stage)));
+    }
+    oldest.advance();
+  }
+
+  // This thread's part of the layer's vectors.
+  __device__ __forceinline__ u32 next_vectors() {
+    mbarrier::wait(barriers::vectors_full(vectors_at.stage), vectors_at.round);
+    return shared_base() + S::l.vectors_at + vectors_at.stage * 4 * S::l.layer_floats + threadIdx.x % 4 * 16;
+  }
+
+  __device__ __forceinline__ void release_vectors() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier::arrive(barriers::vectors_empty(vectors_at.stage));
+    vectors_at.advance();
+  }
+};
+
+}  // namespace gnomon::kernels::resident

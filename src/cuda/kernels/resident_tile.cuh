@@ -1,0 +1,296 @@
+// Operations on 64 rows held by a warpgroup in the layout of wgmma's accumulators (wgmma.cuh): a thread has two rows,
+// `low` and eight below it, and of each block of 16 columns four values a row.
+#pragma once
+
+#include "mma.cuh"
+#include "reduce.cuh"
+#include "resident_layout.cuh"
+#include "wgmma.cuh"
+
+namespace gnomon::kernels::resident {
+
+__device__ __forceinline__ u32 load_shared(u32 address) {
+  u32 v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_shared(u32 address, u32 v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+
+// Two floats of device memory, or zeros. The predicate is the instruction's: branches over loads of whole rows cost
+// registers.
+__device__ __forceinline__ void load_pair(float& first, float& second, const float* from, bool there) {
+  asm volatile(
+      "{\n.reg .pred there;\nsetp.ne.b32 there, %3, 0;\nmov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\n"
+      "@there ld.global.v2.f32 {%0, %1}, [%2];\n}"
+      : "=&f"(first), "=&f"(second)
+      : "l"(from), "r"(int{there})
+      : "memory");
+}
+
+// Four consecutive floats of shared memory: in fragment order, columns 2q, 2q + 1, 2q + 8 and 2q + 9 of a block of 16.
+__device__ __forceinline__ float4 shared_floats(u32 address) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address));
+  return v;
+}
+
+// Vectors are stored so that a thread finds its columns side by side. Where in a vector of fragment order a column
+// lies:
+__host__ __device__ constexpr int fragment_order(int column) {
+  return column / 16 * 16 + column % 8 / 2 * 4 + column % 16 / 8 * 2 + column % 2;
+}
+
+// Where in a vector of doubled order it lies, and again two floats on: a thread's values of both rows are then four in
+// a row.
+__host__ __device__ constexpr int doubled_order(int column) { return column / 2 * 4 + column % 2; }
+
+// x = the vector, in doubled order; `vector` is the address of this thread's first four values. Loaded into their final
+// registers: a copy would read what the next products accumulate in, a hazard to the compiler when others run.
+template <int kSize>
+__device__ __forceinline__ void set_rows(float (&x)[kSize], u32 vector) {
+#pragma unroll
+  for (int i = 0; i < kSize; i += 4) {
+    const float4 v = shared_floats(vector + 16 * i);
+    x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
+  }
+}
+
+// x += the vector, in fragment order.
+template <int kSize>
+__device__ __forceinline__ void add_to_rows(float (&x)[kSize], u32 vector) {
+#pragma unroll
+  for (int i = 0; i < kSize; i += 8) {
+    const float4 v = shared_floats(vector + 8 * i);
+    x[i] += v.x, x[i + 1] += v.y, x[i + 2] += v.x, x[i + 3] += v.y;
+    x[i + 4] += v.z, x[i + 5] += v.w, x[i + 6] += v.z, x[i + 7] += v.w;
+  }
+}
+
+// The A operand of a product: its registers for 16 columns are two neighbouring blocks, packed in pairs.
+template <int kSize>
+__device__ __forceinline__ void pack_rows(u32* a, const float (&x)[kSize]) {
+#pragma unroll
+  for (int i = 0; i < kSize / 2; ++i) a[i] = pack2<f16>(x[2 * i], x[2 * i + 1]);
+  wgmma::settle<kSize / 2>(a);
+}
+
+// Mean and 1 / sqrt(variance + eps) of the two rows. Two passes over registers: the sum of squared differences does not
+// cancel.
+template <int kSize>
+__device__ __forceinline__ void row_statistics(const float (&x)[kSize], float eps, float (&mean)[2],
+                                               float (&inverse)[2]) {
+  constexpr float kInverseColumns = 1.0f / (2 * kSize);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 2 * r; i < kSize; i += 4) sum += x[i] + x[i + 1];
+    mean[r] = sum_lanes<4>(sum) * kInverseColumns;
+    float squares = 0, more = 0;
+#pragma unroll
+    for (int i = 2 * r; i < kSize; i += 4) {
+      const float a = x[i] - mean[r], b = x[i + 1] - mean[r];
+      squares += a * a, more += b * b;
+    }
+    inverse[r] = rsqrtf(sum_lanes<4>(squares + more) * kInverseColumns + eps);
+  }
+}
+
+// LayerNorm into `to`, which may be x.
+template <int kSize>
+__device__ __forceinline__ void normalise_rows(float (&to)[kSize], const float (&x)[kSize], u32 gain, u32 shift,
+                                               float eps) {
+  float mean[2], inverse[2];
+  row_statistics(x, eps, mean, inverse);
+  const float low = -mean[0] * inverse[0], high = -mean[1] * inverse[1];
+#pragma unroll
+  for (int i = 0; i < kSize; i += 8) {
+    const float4 g = shared_floats(gain + 8 * i), s = shared_floats(shift + 8 * i);
+    const float gains[4] = {g.x, g.y, g.z, g.w}, shifts[4] = {s.x, s.y, s.z, s.w};
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const int column = k / 4 * 2 + k % 2;
+      const bool second = k % 4 / 2;
+      const float unit = x[i + k] * inverse[second] + (second ? high : low);
+      to[i + k] = unit * gains[column] + shifts[column];
+    }
+  }
+}
+
+// The GELUs are fitted on |x| < 4.4: the first product's weights are packed with this factor, and the second's with its
+// inverse, so that an activation is applied to kFactor * x and gives kFactor times its value.
+template <Activation kKind>
+constexpr float activation_factor = kKind == Activation::gelu        ? 0.321412173f
+                                    : kKind == Activation::gelu_tanh ? 0.328886875f
+                                                                     : 1.0f;
+
+// y * P(y), where P, 0.5 plus an odd polynomial, saturates to 0 and 1: its coefficients are in y^2 - 1, and the last is
+// positive, so that it saturates for every y outside the fitted interval too. Largest error of the GELU 2.5e-5 for
+// both, a twentieth of their distance and a fifth of an fp16 step at 1.
+template <Activation kKind>
+struct GeluFit {};
+template <>
+struct GeluFit<Activation::gelu> {
+  static constexpr int kTerms = 9;
+  __device__ static constexpr float term(int i) {
+    constexpr float c[kTerms] = {4.990614331e-01f,  -2.445841200e-01f, 1.718992939e-01f,
+                                 -1.247284097e-01f, 8.338876377e-02f,  -4.970876805e-02f,
+                                 3.418629543e-02f,  -2.452978177e-02f, 8.568860233e-03f};
+    return c[i];
+  }
+};
+template <>
+struct GeluFit<Activation::gelu_tanh> {
+  static constexpr int kTerms = 9;
+  __device__ static constexpr float term(int i) {
+    constexpr float c[kTerms] = {4.989429226e-01f,  -2.437317194e-01f, 1.692475074e-01f,
+                                 -1.197655480e-01f, 7.703608742e-02f,  -4.368309748e-02f,
+                                 2.977808347e-02f,  -2.227863477e-02f, 8.009155821e-03f};
+    return c[i];
+  }
+};
+
+// Two fp16 values side by side: a * b + c.
+__device__ __forceinline__ u32 fma_pair(u32 a, u32 b, u32 c) {
+  u32 r;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
+__device__ __forceinline__ u32 fma_pair_saturated(u32 a, u32 b, u32 c) {
+  u32 r;
+  asm("fma.rn.sat.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
+__device__ __forceinline__ u32 multiply_pair(u32 a, u32 b) {
+  u32 r;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+__device__ __forceinline__ u32 larger_pair(u32 a, u32 b) {
+  u32 r;
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+
+// The activation of x as an A operand, in fp32 or, with half the instructions and an error of three fp16 roundings for
+// one, on pairs of fp16. Terms are the outer loop: several polynomials side by side hide each other's latency. NaN
+// stays NaN: saturation makes it 0, the last product NaN again.
+template <Activation kKind, bool kPaired, int kSize>
+__device__ __forceinline__ void activate_rows(u32* a, const float (&x)[kSize]) {
+  using Fit = GeluFit<kKind>;
+  constexpr int kTogether = kPaired ? 16 : 8;
+  if constexpr (kKind == Activation::relu) {
+#pragma unroll
+    for (int i = 0; i < kSize / 2; ++i) a[i] = larger_pair(pack2<f16>(x[2 * i], x[2 * i + 1]), 0);
+  } else if constexpr (kPaired) {
+    const auto both = [](float v) { return pack2<f16>(v, v); };
+#pragma unroll
+    for (int i = 0; i < kSize / 2; ++i) a[i] = pack2<f16>(x[2 * i], x[2 * i + 1]);
+#pragma unroll
+    for (int first = 0; first < kSize / 2; first += kTogether) {
+      u32 u[kTogether], q[kTogether], *y = a + first;
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        u[i] = fma_pair(y[i], y[i], both(-1.0f)), q[i] = both(Fit::term(Fit::kTerms - 1));
+      }
+#pragma unroll
+      for (int term = Fit::kTerms - 2; term >= 0; --term) {
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) q[i] = fma_pair(q[i], u[i], both(Fit::term(term)));
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) y[i] = multiply_pair(y[i], fma_pair_saturated(y[i], q[i], both(0.5f)));
+    }
+  } else {
+#pragma unroll
+    for (int first = 0; first < kSize; first += kTogether) {
+      float u[kTogether], q[kTogether];
+      const float* y = x + first;
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) u[i] = y[i] * y[i] - 1.0f, q[i] = Fit::term(Fit::kTerms - 1);
+#pragma unroll
+      for (int term = Fit::kTerms - 2; term >= 0; --term) {
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) q[i] = q[i] * u[i] + Fit::term(term);
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) q[i] = y[i] * __saturatef(y[i] * q[i] + 0.5f);
+#pragma unroll
+      for (int i = 0; i < kTogether; i += 2) a[(first + i) / 2] = pack2<f16>(q[i], q[i + 1]);
+    }
+  }
+  wgmma::settle<kSize / 2>(a);
+}
+
+// The keys that the thread's two rows see. Columns are counted from the thread's own first one, 2 * (lane % 4).
+template <bool kMasked>
+struct VisibleKeys {
+  int last[2];                 // none after it
+  u32 valid[kMasked ? 4 : 1];  // a bit for each key of 128; without a mask all are valid
+
+  __device__ __forceinline__ bool holds(int row, int column, bool may_be_late) const {
+    if (may_be_late && column > last[row]) return false;
+    if constexpr (kMasked) return valid[column / 32] >> column % 32 & 1;
+    return true;
+  }
+};
+
+// Softmax over keys without its last division: exp2 of scores (whose scale holds log2 e) less the row's largest, and
+// the reciprocal of their sum; 0 for a row that sees nothing. In the blocks for which `late` holds a row may see only a
+// part.
+template <int kSize, bool kMasked, typename Late>
+__device__ __forceinline__ void softmax_rows(float (&s)[kSize], const VisibleKeys<kMasked>& visible,
+                                             float (&inverse)[2], Late late) {
+  const float kHidden = __int_as_float(0xff800000);
+  float largest[2][2] = {{kHidden, kHidden}, {kHidden, kHidden}};  // [row][column % 2]: four chains side by side
+#pragma unroll
+  for (int block = 0; block < kSize / 4; ++block) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float& score = s[4 * block + i];
+      if (!visible.holds(i / 2, 8 * block + i % 2, late(block))) score = kHidden;
+      largest[i / 2][i % 2] = fmaxf(largest[i / 2][i % 2], score);
+    }
+  }
+  float shift[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    shift[r] = max_lanes<4>(fmaxf(largest[r][0], largest[r][1]));
+    if (shift[r] == kHidden) shift[r] = 0;
+  }
+  float sums[2][2] = {};
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    s[i] = exp2_fast(s[i] - shift[i % 4 / 2]);
+    sums[i % 4 / 2][i % 2] += s[i];
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = sum_lanes<4>(sums[r][0] + sums[r][1]);
+    inverse[r] = sum == 0 ? 0.0f : __fdividef(1.0f, sum);
+  }
+}
+
+// Within two units in the last place, and without the call that the exact one makes, around which registers spill.
+__device__ __forceinline__ float square_root(float v) {
+  float r;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(v));
+  return r;
+}
+
+template <int kSize>
+__device__ __forceinline__ void scale_rows(float (&x)[kSize], const float (&factor)[2]) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) x[i] *= factor[i % 4 / 2];
+}
+
+// Four 8x8 matrices of fp16 to shared memory; lane l names the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void store_matrices(u32 address, const u32* a) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a[0]), "r"(a[1]),
+               "r"(a[2]), "r"(a[3])
+               : "memory");
+}
+
+}  // namespace gnomon::kernels::resident

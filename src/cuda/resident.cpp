@@ -1,0 +1,207 @@
+#include "cuda/resident.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+
+namespace gnomon::cuda {
+namespace {
+
+using kernels::resident::Choices;
+using kernels::resident::kMostShared;
+using kernels::resident::Layout;
+
+constexpr std::int64_t kMostSeq = 128;  // scores of more keys do not fit a thread's registers
+constexpr int kLeastStages = 4;         // weights on their way
+constexpr std::int64_t kWidths[] = {64, 128};
+
+kernels::resident::Activation device_activation(Activation activation) {
+  switch (activation) {
+    case Activation::gelu_erf:
+      return kernels::resident::Activation::gelu;
+    case Activation::gelu_tanh:
+      return kernels::resident::Activation::gelu_tanh;
+    case Activation::relu:
+      break;
+  }
+  return kernels::resident::Activation::relu;
+}
+
+Choices choices_of(const ResidentSpec& spec, const ResidentForm& form) {
+  const StackConfig& c = spec.config;
+  return {.seq = static_cast<int>(spec.seq),
+          .model = static_cast<int>(c.d_model),
+          .heads = static_cast<int>(c.n_heads),
+          .hidden = static_cast<int>(c.d_ff),
+          .causal = c.causal,
+          .pre_norm = c.norm == NormPlacement::pre,
+          .final_norm = c.final_norm,
+          .masked = spec.masked,
+          .activation = device_activation(c.activation),
+          .paired_activation = form.paired_activation,
+          .groups = form.groups,
+          .cluster = form.cluster};
+}
+
+KernelSource source(const char* file, const char* kernel, const Choices& c) {
+  return {.file = file,
+          .expression =
+              fmt::format("gnomon::kernels::resident::{}<gnomon::kernels::resident::Stack<{}, {}, {}, {}, {}, {}, "
+                          "{}, {}, {}, {}, {}, {}>>",
+                          kernel, c.seq, c.model, c.heads, c.hidden, c.causal, c.pre_norm, c.final_norm, c.masked,
+                          static_cast<int>(c.activation), c.paired_activation, c.groups, c.cluster),
+          .defines = {}};
+}
+
+// What no form can help.
+std::optional<std::string> refuses_stack(const ResidentSpec& spec, const DeviceProperties& device) {
+  const StackConfig& c = spec.config;
+  if (device.major != 9 || device.minor != 0)
+    return fmt::format("the resident stack takes Hopper's instructions (compute capability 9.0), this device is {}.{}",
+                       device.major, device.minor);
+  if (std::ranges::find(kWidths, c.d_model) == std::end(kWidths))
+    return fmt::format("the resident stack keeps rows of d_model 64 or 128 in registers, not {}", c.d_model);
+  if (const std::int64_t head = c.head_dim(); head != 16 && head != 32 && head != 64)
+    return fmt::format("the resident stack has heads of 16, 32 or 64 features, not {}", head);
+  if (c.d_ff % c.d_model != 0)
+    return fmt::format("the resident stack's weights are blocks of d_model: d_ff {} is no multiple of {}", c.d_ff,
+                       c.d_model);
+  if (spec.seq > kMostSeq)
+    return fmt::format("the resident stack keeps the scores of up to {} keys in registers, the sequence has {}",
+                       kMostSeq, spec.seq);
+  return {};
+}
+
+}  // namespace
+
+std::string ResidentForm::to_string() const {
+  return fmt::format("g{}-c{}{}", groups, cluster, paired_activation ? "-paired" : "");
+}
+
+std::optional<ResidentForm> ResidentForm::parse(std::string_view text) {
+  for (const int groups : {1, 2}) {
+    for (const int cluster : {1, 2}) {
+      for (const bool paired : {false, true}) {
+        const ResidentForm form{groups, cluster, paired};
+        if (form.to_string() == text) return form;
+      }
+    }
+  }
+  return {};
+}
+
+std::optional<std::string> refuses_resident(const ResidentSpec& spec, const ResidentForm& form,
+                                            const DeviceProperties& device) {
+  if (const auto reason = refuses_stack(spec, device)) return reason;
+  const int tiles = static_cast<int>((spec.seq + 63) / 64);
+  if (form.groups * form.cluster % tiles != 0 || (form.groups < tiles && form.groups != 1))
+    return fmt::format("{}: {} tiles of 64 tokens do not fill its {} warpgroups", form.to_string(), tiles,
+                       form.groups * form.cluster);
+  if (form.paired_activation && spec.config.activation == Activation::relu)
+    return fmt::format("{}: ReLU is computed in pairs anyway", form.to_string());
+  const Layout layout(choices_of(spec, form));
+  if (layout.stages < kLeastStages)
+    return fmt::format(
+        "{}: of {} bytes of shared memory, activations and vectors take {}; {} tiles of weights of {} "
+        "bytes do not fit beside them",
+        form.to_string(), kMostShared, layout.ring_at, kLeastStages, layout.tile_bytes);
+  if (layout.shared_bytes > device.max_shared_bytes)
+    return fmt::format("needs {} bytes of shared memory, a block has {}", layout.shared_bytes, device.max_shared_bytes);
+  return {};
+}
+
+std::vector<ResidentForm> resident_forms(const ResidentSpec& spec, const DeviceProperties& device) {
+  std::vector<ResidentForm> forms;
+  for (const bool paired : {false, true}) {
+    for (const ResidentForm form : {ResidentForm{2, 1}, ResidentForm{1, 2}, ResidentForm{1, 1}, ResidentForm{2, 2}}) {
+      const ResidentForm one{form.groups, form.cluster, paired};
+      if (!refuses_resident(spec, one, device)) forms.push_back(one);
+    }
+  }
+  return forms;
+}
+
+KernelSource resident_source(const ResidentSpec& spec, const ResidentForm& form) {
+  return source("resident.cuh", "resident_stack", choices_of(spec, form));
+}
+
+KernelSource resident_pack_source(const ResidentSpec& spec) {
+  ResidentSpec any = spec;  // the same for all of these
+  any.seq = 1;
+  any.masked = false;
+  return source("resident_pack.cuh", "pack_layer", choices_of(any, {}));
+}
+
+ResidentWeights::ResidentWeights(KernelLibrary& library, const StackConfig& config, const WeightsLayout& layout,
+                                 std::shared_ptr<const WeightsCopy> fp32, CUstream stream)
+    : fp32_(std::move(fp32)), final_norm_(layout.final_norm) {
+  const ResidentSpec spec{.config = config};
+  const Layout sizes(choices_of(spec, {}));
+  const auto layers = layout.layers.size();
+  const std::size_t layer_bytes =
+      static_cast<std::size_t>(sizes.layer_tiles) * static_cast<std::size_t>(sizes.tile_bytes);
+  tiles_ = DeviceBuffer(layers * layer_bytes);
+  vectors_ = DeviceBuffer(layers * static_cast<std::size_t>(sizes.layer_floats) * sizeof(float));
+  Launch<kernels::resident::PackLayer> pack;
+  pack.kernel = &library.get(resident_pack_source(spec));
+  pack.shape = {.blocks = library.device().properties().multiprocessors, .threads = 256};
+  const std::int64_t square = config.d_model * config.d_model;
+  for (std::size_t i = 0; i < layers; ++i) {
+    const LayerAt& at = layout.layers[i];
+    const auto bias = [&](std::int64_t first, std::int64_t part) {
+      return first < 0 ? nullptr : fp32_->floats(first + part * config.d_model);
+    };
+    pack.params = {.q = fp32_->floats(at.qkv.weight),
+                   .k = fp32_->floats(at.qkv.weight + square),
+                   .v = fp32_->floats(at.qkv.weight + 2 * square),
+                   .o = fp32_->floats(at.out.weight),
+                   .w1 = fp32_->floats(at.fc1.weight),
+                   .w2 = fp32_->floats(at.fc2.weight),
+                   .bias_q = bias(at.qkv.bias, 0),
+                   .bias_k = bias(at.qkv.bias, 1),
+                   .bias_v = bias(at.qkv.bias, 2),
+                   .bias_o = fp32_->floats(at.out.bias),
+                   .bias_1 = fp32_->floats(at.fc1.bias),
+                   .bias_2 = fp32_->floats(at.fc2.bias),
+                   .gain1 = fp32_->floats(at.norm1.weight),
+                   .shift1 = fp32_->floats(at.norm1.bias),
+                   .gain2 = fp32_->floats(at.norm2.weight),
+                   .shift2 = fp32_->floats(at.norm2.bias),
+                   .tiles = tiles_.data() + i * layer_bytes,
+                   .vectors = vectors_.as<float>() + i * static_cast<std::size_t>(sizes.layer_floats)};
+    pack.run(stream);
+  }
+  check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+}
+
+Launch<kernels::resident::Call> resident(KernelLibrary& library, const ResidentSpec& spec, const ResidentForm& form,
+                                         const ResidentWeights& weights) {
+  const DeviceProperties& device = library.device().properties();
+  if (const auto reason = refuses_resident(spec, form, device)) throw_internal("{}", *reason);
+  const Layout layout(choices_of(spec, form));
+  const std::int64_t clusters = (spec.batch + layout.sequences - 1) / layout.sequences;
+  const std::int64_t width = spec.config.d_model;
+  Launch<kernels::resident::Call> launch;
+  launch.kernel = &library.get(resident_source(spec, form), layout.shared_bytes);
+  launch.shape = {.blocks = std::min<std::int64_t>(clusters, device.multiprocessors / form.cluster) * form.cluster,
+                  .threads = layout.threads,
+                  .dynamic_shared_bytes = layout.shared_bytes,
+                  .cluster = form.cluster};
+  launch.params = {.input_sequence = spec.seq * width,
+                   .input_token = width,
+                   .output_sequence = spec.seq * width,
+                   .output_token = width,
+                   .mask = {.seq = spec.seq, .sequence = spec.seq, .token = 1},
+                   .weights = weights.tiles(),
+                   .vectors = weights.vectors(),
+                   .final_gain = weights.final_gain(),
+                   .final_shift = weights.final_shift(),
+                   .batch = static_cast<kernels::i32>(spec.batch),
+                   .layers = static_cast<kernels::i32>(spec.config.layers),
+                   .eps = static_cast<float>(spec.config.eps)};
+  return launch;
+}
+
+}  // namespace gnomon::cuda

@@ -1,0 +1,149 @@
+// The resident stack against the float64 oracle: every form of random stacks in its range, odd lengths, all masks; and
+// that two runs give the same bits.
+#include "cuda/resident.hpp"
+
+#include <fmt/format.h>
+
+#include "core/contract.hpp"
+#include "core/problem.hpp"
+#include "cuda/on_device.hpp"
+#include "support/oracle.hpp"
+
+namespace gnomon::test {
+namespace {
+
+using cuda::ResidentForm;
+using cuda::ResidentSpec;
+
+class Resident : public OnDevice {
+ protected:
+  void SetUp() override {
+    OnDevice::SetUp();
+    if (IsSkipped()) return;
+    if (properties().major != 9) GTEST_SKIP() << "no Hopper: " << properties().name;
+  }
+
+  static void expect_right(const Problem& problem, MaskKind kind, std::uint64_t seed) {
+    SCOPED_TRACE(fmt::format("{}, mask {}, seed {}", to_string(problem), problem.mask ? name_of(kind) : "none", seed));
+    Rng rng(seed);
+    const auto weights = std::make_shared<const Weights>(Weights::random(problem.config, seed));
+    const std::array<std::int64_t, 3> shape{problem.batch, problem.seq, problem.config.d_model};
+    TestTensor input(shape), output(shape);
+    input.fill_normal(rng);
+    std::optional<TestMask> mask;
+    DeviceBytes mask_bytes(problem.tokens());
+    if (problem.mask) {
+      mask.emplace(problem.batch, problem.seq, kind, rng);
+      std::vector<std::uint8_t> bytes;
+      for (std::int64_t b = 0; b < problem.batch; ++b) {
+        for (std::int64_t s = 0; s < problem.seq; ++s) {
+          bytes.push_back(mask->valid(b, s));
+          for (std::int64_t i = 0; i < shape[2] && !mask->valid(b, s); ++i) set_value(input.view(), b, s, i, kNaN);
+        }
+      }
+      mask_bytes.upload(bytes.data());
+    }
+    const std::vector<double> expected =
+        oracle(*weights, input.const_view(), mask ? std::optional(mask->view()) : std::nullopt);
+
+    cuda::DeviceWeights on_device(weights);
+    const cuda::ResidentWeights packed(library(), problem.config, on_device.layout(),
+                                       on_device.copy(DType::f32, library(), nullptr), nullptr);
+    const ResidentSpec spec{problem.config, problem.batch, problem.seq, problem.mask};
+    const auto forms = cuda::resident_forms(spec, properties());
+    EXPECT_FALSE(forms.empty());
+    for (const ResidentForm& form : forms) {
+      auto launch = cuda::resident(library(), spec, form, packed);
+      const DeviceTensor from(input);
+      std::vector<double> results[2];
+      for (std::vector<double>& result : results) {
+        const DeviceTensor to(output);
+        launch.params.input = static_cast<const float*>(from.view().data);
+        launch.params.output = static_cast<float*>(to.view().data);
+        launch.params.mask.data = problem.mask ? mask_bytes.data<std::uint8_t>() : nullptr;
+        launch.run(nullptr);
+        synchronize();
+        bool rest_intact = false;
+        result = to.values(output, &rest_intact);
+        EXPECT_TRUE(rest_intact) << form.to_string() << " wrote outside the output";
+      }
+      EXPECT_TRUE(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(double)) == 0)
+          << form.to_string() << ": two runs differ";
+      const Verdict verdict = compare(ConstTensorView::contiguous(results[0].data(), DType::f64, shape),
+                                      ConstTensorView::contiguous(expected.data(), DType::f64, shape), {});
+      EXPECT_LE(verdict.worst, 1) << form.to_string() << ": element " << verdict.first_bad << " is "
+                                  << verdict.bad_value << ", expected " << verdict.bad_reference;
+    }
+  }
+};
+
+TEST_F(Resident, SuiteShape) { expect_right(parse_problem("b5 s100 d128 h4 l3 f512"), MaskKind::all_true, 1); }
+
+TEST_F(Resident, MoreSequencesThanTheGridHolds) {
+  expect_right(parse_problem("b300 s37 d64 h4 l1 f128"), MaskKind::all_true, 2);
+}
+
+TEST_F(Resident, EveryMask) {
+  for (const MaskKind kind : kMaskKinds) {
+    expect_right(parse_problem("b3 s100 d128 h4 l2 f256 mask"), kind, 3);
+    expect_right(parse_problem("b3 s61 d64 h2 l2 f128 bi mask"), kind, 4);
+  }
+}
+
+TEST_F(Resident, RandomStacks) {
+  Rng rng(test_seed());
+  const auto one_of = [&](auto... values) {
+    const std::array list{values...};
+    return list[rng() % list.size()];
+  };
+  for (int i = 0; i < test_count(12); ++i) {
+    Problem problem;
+    problem.batch = one_of(1, 2, 3, 7);
+    problem.seq = 1 + static_cast<std::int64_t>(rng() % 128);
+    StackConfig& c = problem.config;
+    c.d_model = one_of(64, 128);
+    c.n_heads = c.d_model / one_of(16, 32, 64);
+    c.d_ff = c.d_model * one_of(1, 2, 4, 5);
+    c.layers = one_of(1, 2, 3);
+    c.norm = one_of(NormPlacement::post, NormPlacement::pre);
+    c.final_norm = one_of(false, true);
+    c.causal = one_of(false, true);
+    c.bias = one_of(false, true);
+    c.activation = one_of(Activation::gelu_erf, Activation::gelu_tanh, Activation::relu);
+    problem.mask = one_of(false, true);
+    expect_right(problem, kMaskKinds[rng() % std::size(kMaskKinds)], rng());
+  }
+}
+
+// No device needed.
+TEST(ResidentForms, SayWhyNot) {
+  cuda::DeviceProperties hopper;
+  hopper.major = 9, hopper.max_shared_bytes = 232448;
+  ResidentSpec spec{.batch = 4, .seq = 100};
+  EXPECT_FALSE(cuda::refuses_resident(spec, {2, 1}, hopper));
+  EXPECT_EQ(cuda::resident_forms(spec, hopper).front(), (ResidentForm{2, 1}));
+  for (const ResidentForm& form : cuda::resident_forms(spec, hopper))
+    EXPECT_EQ(ResidentForm::parse(form.to_string()), form);
+
+  const auto refusal = [&](const ResidentSpec& s, const ResidentForm& form = {2, 1}) {
+    return cuda::refuses_resident(s, form, hopper).value_or("");
+  };
+  EXPECT_NE(refusal(spec, {1, 1}).find("2 tiles of 64 tokens"), std::string::npos);
+  spec.seq = 129;
+  EXPECT_NE(refusal(spec).find("129"), std::string::npos);
+  spec.seq = 100;
+  spec.config.d_model = 256;
+  EXPECT_NE(refusal(spec).find("256"), std::string::npos);
+  spec.config.d_model = 128;
+  spec.config.d_ff = 500;
+  EXPECT_NE(refusal(spec).find("500"), std::string::npos);
+  spec.config.d_ff = 512;
+  spec.config.n_heads = 1;
+  EXPECT_NE(refusal(spec).find("not 128"), std::string::npos);
+  spec.config.n_heads = 4;
+  hopper.major = 8;
+  EXPECT_NE(refusal(spec).find("8.0"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gnomon::test
