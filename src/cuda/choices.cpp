@@ -9,7 +9,7 @@
 namespace gnomon::cuda {
 namespace {
 
-constexpr std::array kPaths = {"plain", "stack"};
+constexpr std::array kPaths = {"plain", "stack", "resident"};
 constexpr std::array kPrecisions = {"fp32", "tf32", "fp16", "bf16"};
 constexpr std::array kSwitch = {"off", "on"};
 
@@ -64,7 +64,7 @@ void each_field(Visit&& visit) {
   const auto algorithm = [&](const char* name, int Choices::*member) {
     visit(name, Number<int>{member, 0, kMostAlgorithms - 1});
   };
-  visit("path", Named<Path, 2>{&Choices::path, kPaths});
+  visit("path", Named<Path, 3>{&Choices::path, kPaths});
   visit("precision", Named<Precision, 4>{&Choices::precision, kPrecisions});
   switched("fused_attention", &Choices::fused_attention);
   visit("tile", Word{&Choices::tile});

@@ -9,14 +9,16 @@
 
 namespace gnomon::cuda {
 
-enum class Path { plain, stack };  // the reference's operators | StackPlan
+enum class Path { plain, stack, resident };  // the reference's operators | StackPass | ResidentPass
 enum class Precision { fp32, tf32, fp16, bf16 };
 
 struct Choices {
   Path path = Path::stack;
   Precision precision = Precision::fp32;
   bool fused_attention = true;
-  std::string tile = "first";  // of the fused attention (attention.hpp names them); "first": the one to begin with
+  // Of the fused attention, or the form of the resident kernel (attention.hpp and resident.hpp name them); "first": the
+  // one to begin with.
+  std::string tile = "first";
   bool causal_skip = true;
   bool mask_elision = true;
   bool fused_qkv = true;

@@ -7,6 +7,7 @@
 #include "cuda/device_plan.hpp"
 #include "cuda/nvrtc.hpp"
 #include "cuda/plain_pass.hpp"
+#include "cuda/resident_pass.hpp"
 #include "cuda/search_space.hpp"
 #include "cuda/stack_pass.hpp"
 
@@ -16,8 +17,6 @@
 
 namespace gnomon::cuda {
 namespace {
-
-constexpr std::int64_t kFallbackScores = std::int64_t{256} << 20;  // bytes of scores that a fallback may store
 
 class CudaBackend final : public Backend {
  public:
@@ -46,7 +45,9 @@ class CudaBackend final : public Backend {
 
   Candidate plain(const Problem&) const override { return to_candidate(plain_choices()); }
   Candidate estimate(const Problem& problem, const Constraints& constraints) const override {
-    return forced_candidate(estimate_choices(problem, constraints, properties()), constraints.forced);
+    const Candidate best = forced_candidate(estimate_choices(problem, constraints, properties()), constraints.forced);
+    if (!refuses(problem, constraints, best)) return best;
+    return forced_candidate(estimate_stack(problem, constraints, properties()), constraints.forced);
   }
   double estimate_plain_seconds(const Problem& problem) const override { return plain_seconds(problem, properties()); }
   std::vector<Group> groups(const Problem& problem, const Candidate& incumbent) const override {
@@ -109,12 +110,16 @@ class CudaBackend final : public Backend {
 
   // What the search will want, in the background: tiles of attention take a second each to compile.
   void compile_ahead(const Problem& problem) {
-    Choices choices = estimate_choices(problem, constraints_, properties());
+    const Choices choices = estimate_stack(problem, constraints_, properties());
     if (!choices.fused_attention) return;
     const AttentionSpec spec = attention_spec(config_, choices, problem.batch, problem.seq, problem.mask);
     std::vector<KernelSource> sources;
     for (const AttentionTile& tile : attention_tiles(spec, properties()))
       sources.push_back(attention_source(spec, tile));
+    const ResidentSpec resident = resident_spec(problem, problem.batch);
+    for (const ResidentForm& form : resident_forms(resident, properties()))
+      sources.push_back(resident_source(resident, form));
+    std::ranges::reverse(sources);  // the resident ones take longest
     machine_->kernels.compiler().ahead(std::move(sources), device_->architecture());
   }
 
@@ -133,7 +138,14 @@ class CudaBackend final : public Backend {
     parts.graph = choices.graph;
     const std::int64_t slice = choices.slices == 0 ? problem.batch : std::min(choices.slices, problem.batch);
     const auto sliced = [&](const Choices& chosen, const PassGuard& guard) {
-      return std::make_unique<SlicedPass>(problem.batch, slice, [&](std::int64_t sequences) {
+      return std::make_unique<SlicedPass>(problem.batch, slice, [&](std::int64_t sequences) -> std::unique_ptr<Pass> {
+        if (chosen.path == Path::resident) {
+          const ResidentSpec spec = resident_spec(problem, sequences);
+          const auto form = form_of(chosen, spec, properties());
+          if (!form)
+            throw_environment("'{}' is no form of the resident kernel for {}", chosen.tile, to_string(problem));
+          return std::make_unique<ResidentPass>(*machine_, spec, *form, problem.dtype, guard);
+        }
         return std::make_unique<StackPass>(*machine_, chosen, sequences, problem.seq, problem.dtype, problem.mask,
                                            guard);
       });
@@ -155,18 +167,12 @@ class CudaBackend final : public Backend {
     return parts;
   }
 
-  // What answers the calls that a reduced precision must not: exact in everything, as fast as fp32 allows.
   std::unique_ptr<SlicedPass> fallback(const Problem& problem, const Choices& choices, const PassGuard& guard) {
-    Constraints exact = constraints_;
-    exact.fp32_only = exact.exact_activation = true;
-    Choices c = estimate_choices(problem, exact, properties());
-    c.graph = false;
+    const Choices c = fallback_choices(problem, choices, properties());
     const std::int64_t slice = choices.slices == 0 ? problem.batch : std::min(choices.slices, problem.batch);
-    const std::int64_t row = 2 * static_cast<std::int64_t>(sizeof(float)) * slice * config_.n_heads * problem.seq;
-    const std::int64_t queries = std::clamp<std::int64_t>(kFallbackScores / row, 1, problem.seq);
     return std::make_unique<SlicedPass>(problem.batch, slice, [&](std::int64_t sequences) {
       return std::make_unique<StackPass>(*machine_, c, sequences, problem.seq, problem.dtype, problem.mask, guard,
-                                         queries);
+                                         fallback_queries(problem, choices));
     });
   }
 

@@ -2,17 +2,20 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "cuda/arena.hpp"
 #include "cuda/device.hpp"
 #include "cuda/device_weights.hpp"
 #include "cuda/kernel.hpp"
 #include "cuda/product.hpp"
+#include "cuda/resident.hpp"
 
 namespace gnomon::cuda {
 
 // The device must be current when it is made, used and destroyed; Device::Current does that.
-struct Machine {
+class Machine {
+ public:
   Machine(std::shared_ptr<const Device> on, std::shared_ptr<const Weights> its_weights)
       : shared_device(std::move(on)),
         device(*shared_device),
@@ -25,8 +28,14 @@ struct Machine {
   BlasHandle blas;
   DeviceWeights weights;
   Arena arena;
+  // Made when first asked for, shared while a plan holds them.
+  std::shared_ptr<const ResidentWeights> resident_weights();
   Stream ours;      // for uploads and checks
   Stream captures;  // under the arena's lock: what another thread puts on a captured stream becomes part of the graph
+
+ private:
+  std::mutex mutex_;
+  std::weak_ptr<const ResidentWeights> resident_weights_;
 };
 
 }  // namespace gnomon::cuda

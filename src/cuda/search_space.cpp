@@ -8,10 +8,13 @@
 #include "core/memory.hpp"
 #include "cuda/norm.hpp"
 #include "cuda/plain_pass.hpp"
+#include "cuda/resident_pass.hpp"
 #include "cuda/stack_pass.hpp"
 
 namespace gnomon::cuda {
 namespace {
+
+constexpr std::int64_t kFallbackScores = std::int64_t{256} << 20;  // bytes
 
 bool approximates_activation(const StackConfig& config, const Choices& c) {
   return c.path == Path::stack && c.gemm_gelu && config.activation == Activation::gelu_erf;
@@ -40,9 +43,40 @@ void choose_attention(const Problem& problem, Choices& c, const DeviceProperties
 }
 
 // Halves slices until the pass fits.
-void fit(const Problem& problem, Choices& c, std::int64_t limit) {
-  while (static_cast<std::int64_t>(scratch_bytes(problem, c)) > limit && slice_of(problem, c) > 1)
+void fit(const Problem& problem, Choices& c, std::int64_t limit, const DeviceProperties& device) {
+  while (static_cast<std::int64_t>(scratch_bytes(problem, c, device)) > limit && slice_of(problem, c) > 1)
     c.slices = (slice_of(problem, c) + 1) / 2;
+}
+
+// The resident kernel's choices: all fusions in one, in fp16.
+Choices resident_choices(const std::string& form) {
+  Choices c;
+  c.path = Path::resident;
+  c.precision = Precision::fp16;
+  c.tile = form;
+  return c;
+}
+
+bool has_paired_activation(const Choices& c) {
+  const auto form = ResidentForm::parse(c.tile);
+  return c.path == Path::resident && form && form->paired_activation;
+}
+
+std::optional<std::string> refuses_as_resident(const Problem& problem, const Constraints& constraints, const Choices& c,
+                                               const DeviceProperties& device) {
+  Choices all = resident_choices(c.tile);
+  all.graph = c.graph;
+  all.causal_skip = c.causal_skip;
+  all.slices = c.slices;
+  if (to_candidate(all) != to_candidate(c))
+    return "path=resident is all fusions in one, in fp16: every switch is on and every algo is 0";
+  const ResidentSpec spec = resident_spec(problem, slice_of(problem, c));
+  const auto form = form_of(c, spec, device);
+  if (!form && c.tile != "first") return fmt::format("tile: '{}' is no form of the resident kernel", c.tile);
+  if (const auto reason = refuses_resident(spec, form.value_or(ResidentForm{}), device)) return reason;
+  if (constraints.exact_activation && has_paired_activation(c))
+    return "exact_activation is demanded: this form computes the activation in fp16";
+  return {};
 }
 
 std::optional<std::string> contradiction(const Problem& problem, const Choices& c) {
@@ -50,6 +84,9 @@ std::optional<std::string> contradiction(const Problem& problem, const Choices& 
     if (to_candidate(c) == to_candidate(plain_choices())) return {};
     return "the plain path has every switch off, slices=all and precision=fp32";
   }
+  if (c.slices != 0 && c.slices >= problem.batch)
+    return fmt::format("slices={} of {} sequences is slices=all", c.slices, problem.batch);
+  if (c.path == Path::resident) return {};
   if (!c.fused_attention) {
     if (is_narrow(c.precision)) return "fused_attention=off is the formula in fp32: it takes precision=fp32 or tf32";
     if (c.fused_qkv) return "fused_attention=off reads Q, K and V from tensors of their own: fused_qkv must be off";
@@ -64,7 +101,6 @@ std::optional<std::string> contradiction(const Problem& problem, const Choices& 
   if (!c.mask_elision)
     return "mask_elision=off: the fused attention has no form that ignores what the mask tells; it needs "
            "fused_attention=off";
-  if (c.slices >= problem.batch) return fmt::format("slices={} of {} sequences is slices=all", c.slices, problem.batch);
   return {};
 }
 
@@ -98,20 +134,52 @@ double product_peak(const Choices& c, const DeviceProperties& p) {
 
 }  // namespace
 
-std::size_t scratch_bytes(const Problem& problem, const Choices& c) {
+Choices fallback_choices(const Problem& problem, const Choices& choices, const DeviceProperties& device) {
+  Choices c;
+  c.precision = Precision::fp32;
+  choose_attention(problem, c, device);
+  c.gemm_gelu = !approximates_activation(problem.config, c);
+  c.graph = false;
+  c.slices = choices.slices;
+  return c;
+}
+
+std::int64_t fallback_queries(const Problem& problem, const Choices& choices) {
+  const std::int64_t row =
+      2 * static_cast<std::int64_t>(sizeof(float)) * slice_of(problem, choices) * problem.config.n_heads * problem.seq;
+  return std::clamp<std::int64_t>(kFallbackScores / row, 1, problem.seq);
+}
+
+std::size_t scratch_bytes(const Problem& problem, const Choices& c, const DeviceProperties& device) {
   if (c.path == Path::plain) return PlainPass::scratch_bytes(problem.config, problem.batch, problem.seq, problem.seq);
-  return stack_scratch_bytes(problem.config, c, slice_of(problem, c), problem.seq, problem.dtype, problem.mask,
-                             commits(problem, c));
+  const auto of = [&](const Choices& chosen, bool keeps_result, std::int64_t queries) {
+    return stack_scratch_bytes(problem.config, chosen, slice_of(problem, c), problem.seq, problem.dtype, problem.mask,
+                               keeps_result, queries);
+  };
+  const std::size_t pass = c.path == Path::resident ? resident_scratch_bytes(problem, slice_of(problem, c))
+                                                    : of(c, commits(problem, c), problem.seq);
+  if (c.precision == Precision::fp32) return pass;
+  return std::max(pass, of(fallback_choices(problem, c, device), true, fallback_queries(problem, c)));
 }
 
 Choices estimate_choices(const Problem& problem, const Constraints& constraints, const DeviceProperties& device) {
+  if (!constraints.fp32_only) {
+    Choices resident = resident_choices("first");
+    resident.causal_skip = problem.config.causal;
+    fit(problem, resident, constraints.memory_limit.value_or(device.total_bytes / 2), device);
+    if (!refuses_as_resident(problem, constraints, resident, device)) return resident;
+  }
+  return estimate_stack(problem, constraints, device);
+}
+
+Choices estimate_stack(const Problem& problem, const Constraints& constraints, const DeviceProperties& device) {
   Choices c;
   c.precision = constraints.fp32_only ? Precision::fp32 : Precision::fp16;
   choose_attention(problem, c, device);
   if (!c.fused_attention) c.precision = Precision::fp32;
   c.gemm_gelu = !(constraints.exact_activation && approximates_activation(problem.config, c));
   c.fused_norm = !refuses_norm(problem.config.d_model);
-  fit(problem, c, constraints.memory_limit.value_or(device.total_bytes / 2));
+  fit(problem, c, constraints.memory_limit.value_or(device.total_bytes / 2), device);
   c.graph = slice_of(problem, c) * problem.seq < 65536;  // a pass of few rows is launch-bound
   return c;
 }
@@ -152,15 +220,25 @@ std::vector<Group> search_groups(const Problem& problem, const Choices& incumben
   // A precision brings the attention that it can have. Nothing may change on the plain path: leaving it, all changes.
   std::vector<std::vector<Choice>> precisions;
   for (const Precision precision : {Precision::fp16, Precision::bf16, Precision::tf32, Precision::fp32}) {
-    Choices c = incumbent.path == Path::plain ? estimate_choices(problem, {}, device) : incumbent;
+    Choices c = incumbent.path == Path::stack ? incumbent : estimate_stack(problem, {}, device);
     c.precision = precision;
     c.tile = "first";
     choose_attention(problem, c, device);
     precisions.push_back(to_candidate(c).choices());
   }
+  if (const auto forms = resident_forms(resident_spec(problem, slice_of(problem, incumbent)), device); !forms.empty()) {
+    std::vector<std::vector<Choice>> alternatives;
+    for (const ResidentForm& form : forms) {
+      Choices c = resident_choices(form.to_string());
+      c.causal_skip = problem.config.causal;
+      alternatives.push_back(to_candidate(c).choices());
+    }
+    add("resident", std::move(alternatives));
+  }
   add("precision", std::move(precisions));
   if (incumbent.path == Path::plain) return groups;
   add("path", {{{"graph", "on"}}, {{"graph", "off"}}}, {"slices"});
+  if (incumbent.path == Path::resident) return groups;
   std::vector<std::vector<Choice>> operators = one_each("gemm_gelu", {"off", "on"});
   if (incumbent.fused_attention) {
     operators.push_back({{"fused_qkv", "off"}});
@@ -200,6 +278,9 @@ std::optional<Refusal> refuses(const Problem& problem, const Constraints& constr
   if (constraints.exact_activation && approximates_activation(problem.config, c))
     return Refusal{"exact_activation is demanded: cuBLASLt's epilogue has the tanh form of GELU only"};
   if (const auto reason = refuses_norm(problem.config.d_model)) return Refusal{*reason};
+  if (c.path == Path::resident) {
+    if (const auto reason = refuses_as_resident(problem, constraints, c, device)) return Refusal{*reason};
+  }
   if (c.path == Path::stack && c.fused_attention) {
     const AttentionSpec spec = spec_of(problem, c);
     if (const auto reason = refuses_attention(spec, device)) return Refusal{*reason};
@@ -207,7 +288,7 @@ std::optional<Refusal> refuses(const Problem& problem, const Constraints& constr
     if (!tile) return Refusal{fmt::format("tile: '{}' is none of our attention's", c.tile)};
     if (const auto reason = refuses_tile(spec, *tile, device)) return Refusal{*reason};
   }
-  const auto scratch = static_cast<std::int64_t>(scratch_bytes(problem, c));
+  const auto scratch = static_cast<std::int64_t>(scratch_bytes(problem, c, device));
   const auto refuse_memory = [&](std::int64_t limit, const char* what) {
     return Refusal{fmt::format("needs {} of scratch, {} {}", format_bytes(static_cast<double>(scratch)), what,
                                format_bytes(static_cast<double>(limit)))};
@@ -230,12 +311,13 @@ std::vector<std::string> approximations(const StackConfig& config, const Choices
   if (c.precision == Precision::tf32) labels.push_back("all products in tf32");
   if (c.precision == Precision::fp16) labels.push_back("all products and attention in fp16");
   if (c.precision == Precision::bf16) labels.push_back("all products and attention in bf16");
+  if (has_paired_activation(c)) labels.push_back("the activation in fp16");
   if (approximates_activation(config, c)) labels.push_back("GELU in its tanh form in place of erf");
   return labels;
 }
 
 int complexity(const Choices& c) {
-  int parts = c.path == Path::stack;
+  int parts = static_cast<int>(c.path) + has_paired_activation(c);
   for (const bool on :
        {c.fused_attention, c.causal_skip, c.mask_elision, c.fused_qkv, c.fused_norm, c.gemm_gelu, c.graph})
     parts += on;

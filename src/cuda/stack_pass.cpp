@@ -339,19 +339,20 @@ void StackPass::write_steps(StepList& steps, std::byte* scratch, const Call& par
 }
 
 std::size_t stack_scratch_bytes(const StackConfig& config, const Choices& choices, std::int64_t sequences,
-                                std::int64_t seq, DType border, bool masked, bool commit) {
+                                std::int64_t seq, DType border, bool masked, bool keeps_result,
+                                std::int64_t query_block) {
   const double rows = static_cast<double>(sequences) * static_cast<double>(seq);
   const double d = static_cast<double>(config.d_model), f = static_cast<double>(config.d_ff);
   const double t = static_cast<double>(size_of(operand_type(choices.precision)));
   const bool own_copy = is_narrow(choices.precision) || config.norm == NormPlacement::pre;
   const double branch = choices.fused_norm ? t : 4;
   double common = rows * d * (4 + (own_copy ? t : 0) + (choices.fused_norm ? 0 : 4));
-  if (commit) common += rows * d * static_cast<double>(size_of(border));
+  if (keeps_result) common += rows * d * static_cast<double>(size_of(border));
   if (masked && choices.fused_attention) common += static_cast<double>(ClassifiedMask::bytes(sequences, seq));
   double attention = rows * d * (4 * t + (choices.fused_norm ? 0 : 4));
   if (!choices.fused_attention) {
-    const double scores =
-        static_cast<double>(sequences * config.n_heads) * static_cast<double>(seq) * static_cast<double>(seq);
+    const double scores = static_cast<double>(sequences * config.n_heads) *
+                          static_cast<double>(std::min(query_block, seq)) * static_cast<double>(seq);
     attention += 16 * rows * d + 8 * scores;
   }
   const double ffn = rows * (f * t + d * branch);

@@ -9,19 +9,10 @@
 #include "cuda/attention.hpp"
 #include "cuda/choices.hpp"
 #include "cuda/norm.hpp"
+#include "cuda/pass_guard.hpp"
 #include "cuda/plain_attention.hpp"
 
 namespace gnomon::cuda {
-
-// A pass of reduced precision raises a flag for rows outside of a range and for outputs that are not finite; its
-// fallback answers where the flag is up.
-struct PassGuard {
-  enum class Role { none, guarded, fallback } role = Role::none;
-  const float* range = nullptr;
-  std::uint32_t* flag = nullptr;      // one word, cleared by the guarded pass
-  std::uint32_t* answered = nullptr;  // counts the fallback's answers
-  bool commit = false;                // guarded: the output is the input, and is written only when the flag is down
-};
 
 class StackPass final : public Pass {
  public:
@@ -39,7 +30,7 @@ class StackPass final : public Pass {
   };
   class Writer;
 
-  bool keeps_result() const { return guard_.commit || guard_.role == PassGuard::Role::fallback; }
+  bool keeps_result() const { return guard_.keeps_result(); }
   void bind_layers();
   void place(std::size_t workspace);
   Product product(std::int64_t in, std::int64_t out, std::int64_t ldy, DType result, std::int64_t bias,
@@ -71,6 +62,7 @@ std::optional<AttentionTile> tile_of(const Choices& choices, const AttentionSpec
 
 // By arithmetic, without a device: what a StackPass claims, its workspace taken at its most.
 std::size_t stack_scratch_bytes(const StackConfig& config, const Choices& choices, std::int64_t sequences,
-                                std::int64_t seq, DType border, bool masked, bool commit);
+                                std::int64_t seq, DType border, bool masked, bool keeps_result,
+                                std::int64_t query_block);
 
 }  // namespace gnomon::cuda

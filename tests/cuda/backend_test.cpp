@@ -1,8 +1,11 @@
 // The CUDA backend on a device: every candidate against the float64 oracle, whatever the layout, mask and type.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "core/expect_error.hpp"
 #include "cuda/cuda_backend.hpp"
+#include "cuda/device_buffer.hpp"
 #include "cuda/on_device.hpp"
 #include "cuda/search_space.hpp"
 #include "plan/planner.hpp"
@@ -85,8 +88,12 @@ class CudaBackendTest : public OnDevice {
   static std::unique_ptr<Backend> backend_for(const Posed& posed) {
     return cuda::make_cuda_backend(0, posed.weights, {});
   }
+  // Changes to the stack path's estimate; "path=resident ..." to the resident kernel's.
   static Candidate with(const Posed& posed, Backend& backend, const std::string& changes) {
-    return backend.estimate(posed.problem, {}).with(Candidate::parse(changes).choices());
+    const Candidate base = changes.starts_with("path=resident")
+                               ? backend.estimate(posed.problem, {})
+                               : to_candidate(cuda::estimate_stack(posed.problem, {}, properties()));
+    return base.with(Candidate::parse(changes).choices());
   }
   // Twice: the second time a captured plan is replayed, on other tensors.
   static void expect_right(Posed& posed, const std::string& changes, double limit = 1) {
@@ -149,6 +156,21 @@ TEST_F(CudaBackendTest, StackInReducedPrecisionMeetsTheContract) {
   }
 }
 
+TEST_F(CudaBackendTest, TheResidentKernelMeetsTheContract) {
+  if (properties().major != 9) GTEST_SKIP() << "the resident kernel takes compute capability 9.0";
+  for (const char* text : {"b4 s100 d128 h4 l3 f512", "b3 s40 d128 h4 l2 f512 bi mask", "b40 s100 d128 h4 l1 f128 mask",
+                           "b2 s33 d64 h4 l2 f128 pre finalnorm mask", "b2 s64 d128 h2 l2 f256 relu inplace",
+                           "b2 s20 d128 h4 l2 f512 gelu_tanh f16", "b2 s20 d128 h4 l2 f512 nobias inplace f16"}) {
+    for (const Layout layout : {Layout::contiguous, Layout::column_slice, Layout::every_other_column}) {
+      SCOPED_TRACE(name_of(layout));
+      Posed posed(text, 20, MaskKind::holes, layout, layout);
+      for (const char* changes :
+           {"path=resident graph=on", "path=resident graph=off", "path=resident slices=1 graph=on"})
+        expect_right(posed, changes);
+    }
+  }
+}
+
 TEST_F(CudaBackendTest, MasksOfEveryKind) {
   for (const MaskKind kind : kMaskKinds) {
     for (const char* text :
@@ -178,8 +200,10 @@ TEST_F(CudaBackendTest, LayoutsOfEveryKind) {
 
 TEST_F(CudaBackendTest, AnInputOutsideTheVerifiedRangeIsAnsweredInFp32) {
   for (const char* text : {"b4 s20 d64 h4 l2 f128", "b4 s20 d64 h4 l2 f128 inplace"}) {
-    for (const char* changes : {"precision=fp16 graph=on slices=all", "precision=fp16 graph=off slices=1"}) {
+    for (const char* changes : {"precision=fp16 graph=on slices=all", "precision=fp16 graph=off slices=1",
+                                "path=resident graph=on", "path=resident graph=off"}) {
       SCOPED_TRACE(std::string(text) + " " + changes);
+      if (std::string(changes).starts_with("path=resident") && properties().major != 9) continue;
       Posed usual(text, 8);
       const auto backend = backend_for(usual);
       const auto plan = backend->prepare(usual.problem, with(usual, *backend, changes));
@@ -286,6 +310,69 @@ TEST_F(CudaBackendTest, HostMemoryIsRefused) {
   Call call = card.call();
   call.input = posed.input.const_view();
   expect_error(ErrorKind::caller, "input: expected memory of cuda:0", [&] { plan->run(call); });
+}
+
+// An outer capture: the call's launches join it, and replays answer for whatever the tensors then hold.
+TEST_F(CudaBackendTest, JoinsAnOuterCapture) {
+  for (const char* changes : {"precision=fp16 graph=on", "precision=fp16 graph=off slices=2"}) {
+    for (const char* text : {"b5 s20 d64 h4 l2 f128 mask", "b5 s20 d64 h4 l2 f128 inplace"}) {
+      SCOPED_TRACE(std::string(text) + " " + changes);
+      Posed first(text, 15), second(text, 16);
+      const auto backend = cuda::make_cuda_backend(0, first.weights, {});
+      const auto plan = backend->prepare(first.problem, with(first, *backend, changes));
+      const cuda::Stream stream;
+      OnCard card(first);
+      Call call = card.call();
+      call.stream = stream;
+      cuda::check(cuda::driver().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+      expect_error(ErrorKind::caller, "its stream is being captured", [&] { backend->require_time_to_plan(call); });
+      plan->run(call);
+      CUgraph graph = nullptr;
+      CUgraphExec exec = nullptr;
+      cuda::check(cuda::driver().cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+      cuda::check(cuda::driver().cuGraphInstantiate(&exec, graph, 0), "cuGraphInstantiate");
+      for (Posed* posed : {&first, &second}) {
+        posed->expected = posed == &first
+                              ? first.expected
+                              : oracle(*first.weights, second.input.const_view(),
+                                       first.problem.mask ? std::optional(first.mask->view()) : std::nullopt);
+        card.input.upload(posed->input);
+        cuda::check(cuda::driver().cuGraphLaunch(exec, stream), "cuGraphLaunch");
+        stream.synchronize();
+        const Verdict verdict = card.judge(*posed);
+        EXPECT_TRUE(verdict.fault.empty() && verdict.worst <= 0.05) << describe(verdict);  // the exact pass
+      }
+      cuda::driver().cuGraphExecDestroy(exec);
+      cuda::driver().cuGraphDestroy(graph);
+    }
+  }
+}
+
+TEST_F(CudaBackendTest, StreamsAndThreadsShareAnEngine) {
+  const char* text = "b6 s30 d128 h4 l2 f256 mask";
+  Posed posed(text, 17);
+  const auto backend = backend_for(posed);
+  const auto graph = backend->prepare(posed.problem, with(posed, *backend, "precision=fp16 graph=on"));
+  const auto launches = backend->prepare(posed.problem, with(posed, *backend, "precision=fp16 graph=off"));
+  std::vector<std::thread> threads;
+  std::vector<std::string> faults(4);
+  for (std::size_t t = 0; t < faults.size(); ++t) {
+    threads.emplace_back([&, t] {
+      const cuda::Device::Current current(*device());
+      const cuda::Stream stream;
+      for (int round = 0; round < 20; ++round) {
+        OnCard card(posed);
+        Call call = card.call();
+        call.stream = stream;
+        ((t + static_cast<std::size_t>(round)) % 2 ? graph : launches)->run(call);
+        stream.synchronize();
+        const Verdict verdict = card.judge(posed);
+        if (!verdict.fault.empty() || verdict.worst > 1) faults[t] = describe(verdict);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& fault : faults) EXPECT_EQ(fault, "");
 }
 
 // A plan that is wrong in a way that a bench must see.

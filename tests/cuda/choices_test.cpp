@@ -46,7 +46,7 @@ DeviceProperties h200() {
 
 std::string reason(const char* problem, const std::string& changes, const Constraints& constraints = {}) {
   const Problem p = parse_problem(problem);
-  const Candidate base = to_candidate(estimate_choices(p, {}, h200()));
+  const Candidate base = to_candidate(estimate_stack(p, {}, h200()));
   const auto refusal = refuses(p, constraints, base.with(Candidate::parse(changes).choices()), h200());
   return refusal ? refusal->reason : "";
 }
@@ -65,9 +65,23 @@ TEST(CudaSearchSpace, WhatCannotRunIsRefusedWithItsReason) {
               testing::HasSubstr("memory_limit is 8.0 GiB"));
 }
 
+TEST(CudaSearchSpace, TheResidentKernelIsTheEstimateWhereItRuns) {
+  const auto path = [](const char* text, const Constraints& constraints = {}) {
+    return to_candidate(estimate_choices(parse_problem(text), constraints, h200())).get("path");
+  };
+  EXPECT_EQ(path("b64 s100"), "resident");
+  EXPECT_EQ(path("b64 s100", {.fp32_only = true}), "stack");
+  EXPECT_EQ(path("b64 s100", {.exact_activation = true}), "resident");
+  EXPECT_EQ(path("b64 s129"), "stack");
+  EXPECT_EQ(path("b64 s100 d256 f1024"), "stack");
+  EXPECT_THAT(reason("b64 s100", "path=resident gemm_gelu=off"), testing::HasSubstr("all fusions in one"));
+  EXPECT_THAT(reason("b64 s100", "path=resident tile=g9"), testing::HasSubstr("'g9'"));
+  EXPECT_THAT(reason("b64 s100 d256 f1024", "path=resident"), testing::HasSubstr("256"));
+}
+
 TEST(CudaSearchSpace, TheEstimateFitsTheMemoryLimit) {
   const Problem shape14 = parse_problem("b32 s100000 d1024 h16 f4096 f16 inplace");
-  const Constraints limit{.memory_limit = std::int64_t{2} << 30};
+  const Constraints limit{.memory_limit = std::int64_t{3} << 30};
   const Choices c = estimate_choices(shape14, limit, h200());
   EXPECT_EQ(c.slices, 1);
   EXPECT_FALSE(refuses(shape14, limit, to_candidate(c), h200()));
@@ -76,7 +90,7 @@ TEST(CudaSearchSpace, TheEstimateFitsTheMemoryLimit) {
 TEST(CudaSearchSpace, EveryGroupHasARunnableAlternative) {
   for (const char* text : {"b64 s100", "b1 s100 mask", "b4 s4096 d512 h8 f2048", "b64 s100 d256 f1024 bi"}) {
     const Problem p = parse_problem(text);
-    const Choices incumbent = estimate_choices(p, {}, h200());
+    const Choices incumbent = estimate_stack(p, {}, h200());
     for (const Group& group : search_groups(p, incumbent, h200())) {
       int runnable = 0;
       for (const auto& changes : group.alternatives)

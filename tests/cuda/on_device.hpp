@@ -80,6 +80,7 @@ inline double decode(const unsigned char* from, DType dtype) {
 class OnDevice : public testing::Test {
  protected:
   static cuda::KernelLibrary& library() { return *state().library; }
+  static const cuda::Device* device() { return state().device.get(); }
   static const cuda::DeviceProperties& properties() { return state().device->properties(); }
 
   void SetUp() override {
@@ -182,6 +183,7 @@ class DeviceTensor {
     offset_ = static_cast<const unsigned char*>(host.view().data) - host.storage().data();
     view_.data = bytes_.data<unsigned char>() + offset_;
   }
+  void upload(const TestTensor& host) { bytes_.upload(host.storage().data()); }  // of the same layout
   const TensorView& view() const { return view_; }
   ConstTensorView const_view() const { return as_const(view_); }
   // What the storage holds now, the view's elements in row-major order first, then whether the rest is as `before`.
