@@ -1,0 +1,42 @@
+// The whole stack in one launch of the resident kernel, between our kernels where the caller's tensors are not as it
+// takes them: fp32 rows of adjacent elements.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "core/problem.hpp"
+#include "cuda/choices.hpp"
+#include "cuda/machine.hpp"
+#include "cuda/pass.hpp"
+#include "cuda/pass_guard.hpp"
+#include "cuda/resident.hpp"
+
+namespace gnomon::cuda {
+
+class ResidentPass final : public Pass {
+ public:
+  ResidentPass(Machine& machine, const ResidentSpec& spec, const ResidentForm& form, DType border,
+               const PassGuard& guard);
+
+  std::size_t scratch_bytes() const override { return places_.end(); }
+  void write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) override;
+
+ private:
+  float* floats(std::byte* scratch, std::size_t at) const { return reinterpret_cast<float*>(scratch + at); }
+
+  Machine& machine_;
+  const ResidentSpec spec_;
+  const ResidentForm form_;
+  const DType border_;
+  const PassGuard guard_;
+  std::shared_ptr<const ResidentWeights> weights_;
+  Places places_;
+  std::size_t input_ = 0, output_ = 0, result_ = 0;
+};
+
+ResidentSpec resident_spec(const Problem& problem, std::int64_t sequences);
+std::optional<ResidentForm> form_of(const Choices& choices, const ResidentSpec& spec, const DeviceProperties& device);
+std::size_t resident_scratch_bytes(const Problem& problem, std::int64_t sequences);
+
+}  // namespace gnomon::cuda
