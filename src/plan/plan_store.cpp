@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
@@ -74,6 +75,7 @@ PlanStore::PlanStore(fs::path directory, Environment environment)
 }
 
 // The file's records, or nothing where there is no usable file. `broken`: there is one, and it cannot be used.
+// Throws std::system_error when it cannot be read now, and may be good.
 PlanStore::Records PlanStore::read(bool& broken) const {
   broken = false;
   Records records;
@@ -90,6 +92,8 @@ PlanStore::Records PlanStore::read(bool& broken) const {
       records.insert_or_assign(std::move(key), std::move(record));
     }
     return records;
+  } catch (const std::system_error&) {
+    throw;
   } catch (const std::exception& error) {
     why = error.what();
   }
@@ -105,9 +109,13 @@ void PlanStore::refresh() {
   const store_io::Stamp stamp = store_io::stamp_of(file_);
   if (!std::exchange(looked_, true) && !stamp.exists) note_other_environments();
   if (stamp == stamp_) return;
-  stamp_ = stamp;
-  bool broken = false;
-  records_ = read(broken);
+  try {
+    bool broken = false;
+    records_ = read(broken);
+    stamp_ = stamp;
+  } catch (const std::system_error& error) {  // looked at again next time
+    log::warn_once("plan store open " + file_.string(), fmt::format("stored plans are not used: {}", error.what()));
+  }
 }
 
 void PlanStore::note_other_environments() const {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <system_error>
 #include <thread>
 
 #include "core/error.hpp"
@@ -35,6 +36,9 @@ struct Descriptor {
   throw_environment("{} {}: {}", doing, file.string(), std::strerror(errno));
 }
 
+// A passing want of the process or the system, which says nothing of the file.
+bool is_want(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EIO; }
+
 fs::path temporary(const fs::path& file) { return file.string() + fmt::format(".{}.tmp", ::getpid()); }
 
 void write_all(int descriptor, std::string_view text, const fs::path& file) {
@@ -58,6 +62,7 @@ std::optional<std::string> read_file(const fs::path& file) {
   const Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (descriptor.value < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+    if (is_want(errno)) throw std::system_error(errno, std::generic_category(), "cannot open " + file.string());
     fail("cannot open", file);
   }
   struct stat facts {};
@@ -71,6 +76,8 @@ std::optional<std::string> read_file(const fs::path& file) {
   while (filled < text.size()) {
     const ssize_t got = ::read(descriptor.value, text.data() + filled, text.size() - filled);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && is_want(errno))
+      throw std::system_error(errno, std::generic_category(), "cannot read " + file.string());
     if (got < 0) fail("cannot read", file);
     if (got == 0) break;
     filled += static_cast<std::size_t>(got);

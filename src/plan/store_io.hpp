@@ -18,8 +18,8 @@ struct Stamp {
 };
 Stamp stamp_of(const std::filesystem::path& file);
 
-std::optional<std::string> read_file(
-    const std::filesystem::path& file);  // nothing when there is none; throws when unreadable
+// Nothing when there is none; an Error when it is no file to be read, a std::system_error when it cannot be read now.
+std::optional<std::string> read_file(const std::filesystem::path& file);
 
 // flock on FILE.lock, beside the file because the file itself is replaced. The kernel gives it back when a process
 // dies.

@@ -1,7 +1,10 @@
 #include "plan/plan_store.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -138,6 +141,43 @@ TEST_F(PlanStoreTest, ABrokenFileIsAMissWithOneWarningAndIsPutAside) {
     EXPECT_EQ(read_all(store.file().string() + ".broken"), text) << name;
     EXPECT_TRUE(PlanStore(folder, environment()).find(parse_problem("b2 s100"), {})) << name;
   }
+}
+
+// Only the first `count` numbers that are free can be opened meanwhile.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t count) {
+    const int free = ::open("/dev/null", O_RDONLY);
+    ::close(free);
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few{static_cast<rlim_t>(free) + count, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(PlanStoreTest, AFileThatCannotBeOpenedNowIsNotTakenForABrokenOne) {
+  PlanStore writer(folder_, environment());
+  writer.put(record_of("b64 s100"));
+  const std::string good = read_all(writer.file());
+  PlanStore store(folder_, environment());
+  {
+    const FewDescriptors none(0);
+    EXPECT_FALSE(store.find(parse_problem("b64 s100"), {}));
+  }
+  EXPECT_TRUE(store.find(parse_problem("b64 s100"), {})) << "it is looked at again";
+  {
+    const FewDescriptors lock_alone(1);
+    store.put(record_of("b32 s100"));
+  }
+  EXPECT_EQ(read_all(store.file()), good);
+  EXPECT_FALSE(fs::exists(store.file().string() + ".broken"));
+  EXPECT_EQ(warnings_.size(), 2u);
+  store.put(record_of("b16 s100"));
+  EXPECT_EQ(PlanStore(folder_, environment()).list().size(), 3u);
 }
 
 TEST_F(PlanStoreTest, AFolderThatCannotBeWrittenMeansMemoryAndOneWarning) {
