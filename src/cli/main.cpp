@@ -1,8 +1,10 @@
 // The command line `gnomon`: one file per command.
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -45,7 +47,7 @@ const char* kind_name(int code) {
 }
 
 int report(const Session& session, int code, const std::string& message) {
-  fmt::print(stderr, "gnomon: {}\n", message);
+  std::fputs(fmt::format("gnomon: {}\n", message).c_str(), stderr);  // throws nothing where stderr is closed
   if (session.json) {
     const std::string json = nlohmann::json{{"error", {{"kind", kind_name(code)}, {"message", message}}}}.dump(
         2, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -97,12 +99,26 @@ int delivered(int code) {
   std::cout.flush();
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return code;
   if (code != exit_environment)
-    fmt::print(stderr, "gnomon: stdout took not all of the output{}\n",
-               errno ? fmt::format(": {}", std::strerror(errno)) : "");
+    std::fputs(fmt::format("gnomon: stdout took not all of the output{}\n",
+                           errno ? fmt::format(": {}", std::strerror(errno)) : "")
+                   .c_str(),
+               stderr);
   return exit_environment;
+}
+
+// A file of ours that got the number of a closed stream would be written over by what is printed. What takes it here is
+// opened the wrong way round, so that using the stream fails as before.
+void hold_closed_streams() {
+  for (int stream = 0; stream <= 2; ++stream) {
+    if (fcntl(stream, F_GETFD) < 0) static_cast<void>(open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY));
+  }
 }
 
 }  // namespace
 }  // namespace gnomon::cli
 
-int main(int argc, char** argv) { return gnomon::cli::delivered(gnomon::cli::run(argc, argv)); }
+int main(int argc, char** argv) {
+  gnomon::cli::hold_closed_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason
+  return gnomon::cli::delivered(gnomon::cli::run(argc, argv));
+}

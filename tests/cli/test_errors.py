@@ -1,6 +1,8 @@
 """Mistakes: the exit code, one line on stderr with the values and what to do, JSON when it was asked for."""
 
 import json
+import os
+import resource
 import subprocess
 
 import pytest
@@ -72,6 +74,21 @@ def test_results_that_a_full_device_took_are_lost(gnomon, words):
         done = subprocess.run([BUILD / "gnomon", *words], stdout=full, stderr=subprocess.PIPE, text=True, env=gnomon.environment, cwd=gnomon.folder)
     assert done.returncode == ENVIRONMENT and "terminate" not in done.stderr
     assert "No space left" in done.stderr or "took not all of the output" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)], ids=str)
+def test_closed_streams(gnomon, closed):
+    """What is printed must not end in a file that got the number of a closed stream."""
+    words = [BUILD / "gnomon", "verify", SMALL, "-n", "1"]
+    done = subprocess.run(words, env=gnomon.environment, cwd=gnomon.folder, preexec_fn=lambda: [os.close(stream) for stream in closed])
+    assert done.returncode == (ENVIRONMENT if 1 in closed else 0)
+    gnomon("explain", SMALL, "--stored")
+
+
+def test_a_limit_of_file_size_is_a_reason_and_no_end(gnomon):
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))  # noqa: E731
+    done = gnomon("verify", SMALL, "-n", "1", preexec_fn=limit)
+    assert "plans cannot be saved" in done.stderr and "File too large" in done.stderr
 
 
 def test_a_bench_in_which_nothing_ran(gnomon):
