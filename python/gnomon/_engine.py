@@ -73,7 +73,8 @@ class Engine:
     def __init__(self, config: str, tensors: Mapping[str, torch.Tensor], options: Mapping[str, str]):
         self.config = config
         self._library = library()
-        self._tensors = _contiguous(tensors)
+        first = _contiguous(tensors)
+        self._kept = [first]  # what the library may read
         self._lock = threading.Lock()
         self._open = True
         self._inside: "set[_Call]" = set()
@@ -81,7 +82,7 @@ class Engine:
         self._has_streams = options.get("device", "cpu") != "cpu"
         settings = make_options(options)
         try:
-            weights = _weights(self._library, config, self._tensors)
+            weights = _weights(self._library, config, first)
             try:
                 self._handle = self._library.handle("gnomon_engine_create", weights, settings)
             finally:
@@ -105,11 +106,12 @@ class Engine:
                 while self._inside:  # they use the old tensors, which must not die under them
                     time.sleep(5e-5)
                 weights = _weights(self._library, self.config, fresh)
+                self._kept.append(fresh)  # before the library has them: an interrupt may come right after
                 try:
                     self._library.check(self._library.dll.gnomon_engine_refresh(self._handle, weights))
                 finally:
                     self._library.dll.gnomon_weights_destroy(weights)
-                self._tensors = fresh
+                del self._kept[:-1]
             finally:
                 self._open = True
 
@@ -191,7 +193,7 @@ _numbers = itertools.count(0, 2)
 def _keep_weights_to_the_end() -> None:
     """The interpreter frees tensors before the process's own exit ends the planning in the background that reads them."""
     for engine in list(_engines):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine._tensors))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine._kept))
 
 
 def make_options(options: Mapping[str, str]) -> ctypes.c_void_p:

@@ -286,6 +286,25 @@ def test_errors_of_a_first_call_are_raised_where_it_was_made():
             module(torch.randn(2, 5, D))
 
 
+def test_an_interrupted_refresh_keeps_what_the_library_reads(monkeypatch):
+    module, x = fast(FEW[0]), torch.randn(2, 5, D)
+    check(FEW[0], module, x)
+    (engine,) = state_of(module).engines
+    before, bias = engine._kept[0], module.layers[0].fc1.bias
+
+    def interrupted(status: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, torch.no_grad(), pytest.raises(KeyboardInterrupt):
+        patch.setattr(engine._library, "check", interrupted)
+        bias.data = bias.data * 2
+        module(x)
+    assert engine._kept[0] is before  # the library has these weights or the new ones
+    assert engine._kept[1]["layers.0.fc1.bias"].data_ptr() == bias.data_ptr()
+    check(FEW[0], module, x)
+    assert len(engine._kept) == 1
+
+
 def start_child(work) -> int:
     child = os.fork()
     if child == 0:
