@@ -28,10 +28,12 @@ def _run(module: nn.Module, plain: Callable[..., Any], args: Any, kwargs: Any) -
         return plain(*args, **kwargs)
     state = state_of(module) or adopt(module)
     out = None if _wanted.out is None else _take_out(module)
+    request = None
     try:
         request = state.request(module, args, kwargs)
     except NotRecognised as reason:
         state.fell_back(str(reason))
+    if request is None:  # outside of the except: an error of the module's own must not look like ours
         return _into(out, plain(*args, **kwargs))
     if out is not None:
         if request.finish is not None:
@@ -43,10 +45,11 @@ def _run(module: nn.Module, plain: Callable[..., Any], args: Any, kwargs: Any) -
         if out is not None:  # which may be the input, and half written
             raise
         state.fell_back(str(error))
-        return plain(*args, **kwargs)
-    if out is not None:
-        _count_change(out)
-    return answer
+    else:
+        if out is not None:
+            _count_change(out)
+        return answer
+    return plain(*args, **kwargs)
 
 
 class Optimized:
@@ -199,9 +202,10 @@ def forward(module: nn.Module, *args: Any, out: Optional[torch.Tensor] = None, *
         return module(*args, **kwargs)
     _wanted.module, _wanted.out = module, out
     try:
-        return module(*args, **kwargs)
+        answer = module(*args, **kwargs)
     finally:
         _wanted.module = _wanted.out = None
+    return out if answer is out else _into(out, answer)  # a hook of the module made another one of it
 
 
 class _Wanted(threading.local):

@@ -273,6 +273,13 @@ def test_a_forward_that_wraps_ours_is_called_and_calls_it():
     assert torch.equal(doubled, check(family, module, x) * 2) and entry(module)["answered"] == 2
 
 
+def test_an_error_of_the_modules_own_is_told_as_without_gnomon():
+    module = fast(BY_NAME["encoder"]).double()
+    with torch.no_grad(), pytest.raises(RuntimeError) as caught:
+        module(torch.randn(2, 6, D + 1, dtype=torch.float64))
+    assert caught.value.__context__ is None and reasons(module)
+
+
 class HalvedFFN(nn.TransformerEncoderLayer):
     def _ff_block(self, x):
         return super()._ff_block(x) * 0.5
