@@ -1,5 +1,7 @@
 #include "cuda/nvrtc.hpp"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -9,6 +11,14 @@
 
 namespace gnomon::cuda {
 namespace {
+
+// The compiler opens its builtins by name alone when it first compiles, and PyPI's package lies in no folder of the
+// loader's. Opened from beside the compiler beforehand, they are found. Where that fails, the compiler's own error says
+// what is missing.
+void open_builtins(const std::filesystem::path& compiler, std::string_view version) {
+  const auto builtins = compiler.parent_path() / fmt::format("libnvrtc-builtins.so.{}", version);
+  if (!dlopen(builtins.c_str(), RTLD_NOW | RTLD_LOCAL)) dlerror();
+}
 
 Nvrtc load() {
   const std::array names = {std::string("libnvrtc.so.13"), std::string("libnvrtc.so.12")};
@@ -34,6 +44,7 @@ Nvrtc load() {
     throw_environment("{} does not answer: it is broken", library.path().string());
   api.version_text = fmt::format("{}.{}", major, minor);
   api.path = library.path().string();
+  open_builtins(library.path(), api.version_text);
   std::vector<int> archs(static_cast<std::size_t>(count));
   api.supported_archs(archs.data());
   api.newest_arch = *std::max_element(archs.begin(), archs.end());
