@@ -31,6 +31,10 @@ if(TARGET gnomon_engine)
 
   install(TARGETS libgnomon EXPORT gnomon-targets)
   install(TARGETS gnomon_cli)
+  if(TARGET gnomon_cuda_plugin)  # who builds the program or the library gets what it loads beside it
+    add_dependencies(gnomon_cli gnomon_cuda_plugin)
+    add_dependencies(libgnomon gnomon_cuda_plugin)
+  endif()
   install(FILES include/gnomon/gnomon.h include/gnomon/gnomon.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gnomon)
 
   set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gnomon)

@@ -13,9 +13,17 @@ constexpr int kOldest = 12000;  // thread-block clusters, lazily loaded modules,
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
+DynamicLibrary open_driver() {
+  try {
+    const std::array names = {std::string("libcuda.so.1")};
+    return DynamicLibrary::open("NVIDIA's driver", names, {});
+  } catch (const Error&) {  // it is the system's: no folder of ours would help
+    throw_environment("there is no NVIDIA driver here: libcuda.so.1 is not in the loader's folders");
+  }
+}
+
 Driver load() {
-  const std::array names = {std::string("libcuda.so.1")};
-  const DynamicLibrary library = DynamicLibrary::open("NVIDIA's driver", names, {});
+  const DynamicLibrary library = open_driver();
   Driver api;
 #define GNOMON_CUDA_TEXT(name) #name
 #define GNOMON_CUDA_BIND(name) library.bind(api.name, GNOMON_CUDA_TEXT(name));
