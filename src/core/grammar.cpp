@@ -24,7 +24,7 @@ T number(std::string_view digits, std::string_view kind) {
 std::string forms(const std::vector<Rule>& rules) {
   std::string all;
   for (const Rule& rule : rules) {
-    if (!all.empty()) all += ' ';
+    if (!all.empty() && !rule.form.empty()) all += ' ';
     all += rule.form;
   }
   return all;

@@ -15,7 +15,7 @@
 namespace gnomon::grammar {
 
 struct Rule {
-  std::string form;  // what a person may write: "d<n>", "causal|bi"
+  std::string form;  // what a person may write: "d<n>", "causal|bi"; empty: nothing, the rule is there to refuse
   // False: the word is not this rule's. A word that is the rule's but has a bad value throws a caller error
   // whose text says what is wrong with it; parse() adds the word and its position.
   std::function<bool(std::string_view word)> take;

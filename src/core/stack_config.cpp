@@ -95,7 +95,13 @@ std::string to_string(const StackConfig& config) {
 
 StackConfig parse_stack_config(std::string_view text) {
   StackConfig config;
-  grammar::parse(text, kWhat, grammar::stack_config_rules(config));
+  auto rules = grammar::stack_config_rules(config);
+  rules.push_back({"", [](std::string_view word) -> bool {
+                     if (word != "f16" && word != "f32") return false;
+                     throw_caller("it names an element type, which has no place here; a d_ff of {} is written f{}",
+                                  word.substr(1), word);
+                   }});
+  grammar::parse(text, kWhat, rules);
   check(config);
   return config;
 }

@@ -1,4 +1,5 @@
 // Options from text, for the command line and the C interface. Each row: a name, what it takes, and how it is read.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -52,6 +53,7 @@ std::vector<Choice> Setting::choices() const {
     const std::string_view word = rest.substr(0, comma);
     const std::size_t equals = word.find('=');
     if (equals == 0 || equals == std::string_view::npos || equals + 1 == word.size()) refuse();
+    if (std::ranges::find(result, word.substr(0, equals), &Choice::name) != result.end()) refuse();
     result.push_back({std::string(word.substr(0, equals)), std::string(word.substr(equals + 1))});
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }

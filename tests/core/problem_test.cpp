@@ -121,7 +121,7 @@ TEST(Grammar, ErrorsNameTheWordItsPlaceAndWhatIsAllowed) {
     expect_error(ErrorKind::caller, row.says, [&] { parse_problem(row.text); });
   }
   expect_error(ErrorKind::caller, "stack configuration: word 1 'b64'", [] { parse_stack_config("b64"); });
-  expect_error(ErrorKind::caller, "unknown word", [] { parse_stack_config("f32"); });
+  expect_error(ErrorKind::caller, "a d_ff of 32 is written ff32; allowed: d<n>", [] { parse_stack_config("f32"); });
 }
 
 TEST(Grammar, ALongOrBinaryWordIsCutInTheError) {

@@ -70,7 +70,7 @@ TEST(EngineOptionsTest, ARefusalNamesTheOptionAndWhatItTakes) {
       {"memory_limit", "-1"},  {"memory_limit", "1e30"}, {"memory_limit", "KiB"}, {"threads", "0"},
       {"threads", "1.5"},      {"force", "fused_qkv"},   {"force", "=on"},        {"force", "slices="},
       {"abs", "-0.1"},         {"headroom", "0"},        {"headroom", "1.5"},     {"max_plans", "0"},
-      {"range_check", "host"}, {"timing", "hot"},        {"background", "maybe"},
+      {"range_check", "host"}, {"timing", "hot"},        {"background", "maybe"}, {"force", "slices=4,slices=2"},
   };
   for (const auto& [name, value] : rows) {
     EXPECT_THAT(refusal(name, value), AllOf(HasSubstr(std::string("option ") + name + ": expected "),
