@@ -6,16 +6,26 @@ from typing import Optional
 
 import torch
 
-from ._errors import NotRecognised
+from ._errors import CallerError, NotRecognised
 
 
 def engine_device(device: torch.device) -> str:
     """The engine's `device` option for tensors there. Raises NotRecognised when no backend serves it."""
     if device.type == "cpu":
         return "cpu"
-    raise NotRecognised(f"tensors are on {device}, and this version of Gnomon computes on the CPU alone")
+    if device.type == "cuda" and torch.version.hip is None:
+        return f"cuda:{device.index or 0}"
+    raise NotRecognised(f"tensors are on {device}, and Gnomon computes on CPUs and on NVIDIA's GPUs")
 
 
 def current_stream(device: torch.device) -> Optional[int]:
     """The caller's current stream there, as the C interface takes it; None where there are none, as on the CPU."""
-    return None
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
+
+
+def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, contiguous, where the library reads weights: itself, or a copy. Raises CallerError while a graph is captured:
+    copying from a device ends the capture."""
+    if tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise CallerError("weights cannot be read while a CUDA graph is captured: call the module once before the capture")
+    return tensor.detach().to("cpu").contiguous()

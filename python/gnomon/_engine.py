@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 
-from ._device import current_stream
+from ._device import current_stream, in_host_memory
 from ._errors import GnomonError
 from ._library import Library, Mask, NamedTensor, Tensor, library
 
@@ -67,13 +67,13 @@ def _tensor(t: torch.Tensor) -> Tensor:
 class Engine:
     """Weights and their plans. Shared by threads; `refresh` waits for the calls under way and keeps new ones waiting.
 
-    The library uses fp32 tensors where they lie, so they are kept alive here until no call can use them.
+    The library uses fp32 tensors where they lie in host memory, so they are kept alive here until no call can use them.
     """
 
     def __init__(self, config: str, tensors: Mapping[str, torch.Tensor], options: Mapping[str, str]):
         self.config = config
         self._library = library()
-        first = _contiguous(tensors)
+        first = _readable(tensors)
         self._kept = [first]  # what the library may read
         self._lock = threading.Lock()
         self._open = True
@@ -99,7 +99,7 @@ class Engine:
 
     def refresh(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """New weights of the same structure."""
-        fresh = _contiguous(tensors)
+        fresh = _readable(tensors)
         with self._lock:
             self._open = False
             try:
@@ -209,8 +209,8 @@ def make_options(options: Mapping[str, str]) -> ctypes.c_void_p:
     return settings
 
 
-def _contiguous(tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
-    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+def _readable(tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+    return {name: in_host_memory(tensor) for name, tensor in tensors.items()}
 
 
 def _weights(lib: Library, config: str, tensors: Mapping[str, torch.Tensor]) -> ctypes.c_void_p:

@@ -1,0 +1,120 @@
+"""The drop-in on CUDA tensors: the caller's device and stream, captures, weights that change. Skipped where PyTorch finds no device."""
+
+import copy
+
+import pytest
+import torch
+
+import gnomon
+from dropin_support import D, QUICK, assert_in_contract, encoder, entry, reasons, reference
+
+on_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device")
+
+
+def optimized(module: torch.nn.Module, device="cuda:0", **options) -> torch.nn.Module:
+    return gnomon.optimize(module.to(device), **{**QUICK, **options})
+
+
+def expected(module: torch.nn.Module, *args) -> torch.Tensor:
+    """The module's own answer in fp32 on the CPU."""
+    plain = gnomon.restore(copy.deepcopy(module)).cpu()
+    with torch.enable_grad():
+        return plain(*[argument.cpu() for argument in args]).detach()
+
+
+def answered(module: torch.nn.Module, *args) -> torch.Tensor:
+    before = entry(module)["answered"]
+    with torch.inference_mode():
+        out = module(*args)
+    assert entry(module)["answered"] == before + 1, reasons(module)
+    return out
+
+
+@on_device
+def test_the_answer_its_device_and_its_dtype():
+    module, x = optimized(reference()), torch.randn(3, 17, D, device="cuda")
+    valid = torch.ones(3, 17, dtype=torch.bool, device="cuda")
+    valid[1, 9:] = False
+    assert_in_contract(answered(module, x, valid).cpu(), expected(module, x, valid))
+    assert_in_contract(answered(module, x).cpu(), expected(module, x))
+    half = answered(module, x.half())
+    assert half.dtype is torch.float16 and half.device == x.device
+
+
+@on_device
+def test_weights_that_change_on_the_device():
+    module, x = optimized(encoder()), torch.randn(2, 9, D, device="cuda")
+    assert_in_contract(answered(module, x).cpu(), expected(module, x))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(0.7)
+    assert_in_contract(answered(module, x).cpu(), expected(module, x))
+    module.cpu()
+    assert_in_contract(answered(module, x.cpu()), expected(module, x))
+
+
+@on_device
+def test_work_goes_on_the_current_stream():
+    """C21: what was put on the stream before is seen, although nothing waits for it."""
+    module = optimized(reference())
+    x = torch.randn(64, 17, D, device="cuda")
+    answered(module, x)
+    torch.cuda.synchronize()
+    stream, slow = torch.cuda.Stream(), torch.randn(4096, 4096, device="cuda")
+    with torch.cuda.stream(stream):
+        for _ in range(20):
+            slow = slow @ slow * 1e-3
+        late = torch.randn(64, 17, D, device="cuda")
+        out = answered(module, late)
+    stream.synchronize()
+    assert_in_contract(out.cpu(), expected(module, late))
+
+
+@on_device
+def test_a_planned_call_joins_a_capture():
+    """C21."""
+    module, x = optimized(reference()), torch.randn(4, 17, D, device="cuda")
+    answered(module, x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.inference_mode(), torch.cuda.graph(graph):
+        out = module(x)
+    x.copy_(torch.randn(4, 17, D))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_in_contract(out.cpu(), expected(module, x))
+
+
+@on_device
+def test_a_hundred_alternations_of_addresses():
+    """C20."""
+    module = optimized(reference())
+    inputs = [torch.randn(4, 17, D, device="cuda") for _ in range(3)]
+    wanted = [expected(module, x) for x in inputs]
+    for turn in range(100):
+        assert_in_contract(answered(module, inputs[turn % 3]).cpu(), wanted[turn % 3])
+
+
+@on_device
+def test_an_input_beyond_the_range_is_answered_in_fp32():
+    """C12."""
+    module, x = optimized(reference(), effort="measure", budget=2), torch.randn(16, 17, D, device="cuda")
+    for scale in (1, 10, 100, 3e4):
+        assert_in_contract(answered(module, x * scale).cpu(), expected(module, x * scale))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second CUDA device")
+def test_the_second_device_while_the_first_is_current():
+    """C22."""
+    module, x = optimized(reference(), device="cuda:1"), torch.randn(2, 9, D, device="cuda:1")
+    torch.cuda.set_device(0)
+    out = answered(module, x)
+    assert out.device == x.device and torch.cuda.current_device() == 0
+    assert_in_contract(out.cpu(), expected(module, x))
+
+
+def test_devices_that_no_backend_serves_fall_back():
+    with pytest.raises(gnomon._errors.NotRecognised, match="on meta"):
+        gnomon._device.engine_device(torch.device("meta"))
+    assert gnomon._device.engine_device(torch.device("cuda", 1)) == "cuda:1"
+    assert gnomon._device.current_stream(torch.device("cpu")) is None
