@@ -79,7 +79,8 @@ class Engine:
         self._open = True
         self._inside: "set[_Call]" = set()
         self._number = next(_numbers)
-        self._has_streams = options.get("device", "cpu") != "cpu"
+        self.device = options.get("device", "cpu")
+        self._has_streams = self.device != "cpu"
         settings = make_options(options)
         try:
             weights = _weights(self._library, config, first)

@@ -143,8 +143,12 @@ class State:
         own = [name for name in overridden(module) if name != "forward"]  # who replaced that one calls ours, or does not
         expect(not own, f"it has methods of its own: {', '.join(own)}")
         stack.config(stack.causal)  # raises when its parts do not fit together
-        _device.engine_device(stack.device)
-        kept = {causal: engine for causal, engine in engines.items() if engine.config == stack.config(causal)}
+        place = _device.engine_device(stack.device)
+        kept = {
+            causal: engine
+            for causal, engine in engines.items()
+            if engine.config == stack.config(causal) and engine.device == place
+        }
         for engine in kept.values():
             engine.refresh(stack.tensors)
         return _View(watch, stack, "", kept)
