@@ -69,7 +69,8 @@ class Pass:
 
 
 def captured(run: Callable[[], torch.Tensor], device: torch.device) -> Callable[[], torch.Tensor]:
-    """The pass as one CUDA graph; its answer lies at one address and is overwritten by the next replay."""
+    """The pass as one CUDA graph; its answer lies at one address and is overwritten by the next replay. A graph holds addresses, not
+    tensors: whoever replays it keeps `run`, and with it the weights, alive."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
@@ -79,7 +80,7 @@ def captured(run: Callable[[], torch.Tensor], device: torch.device) -> Callable[
     with torch.cuda.graph(graph):
         answer = run()
 
-    def replay() -> torch.Tensor:
+    def replay(kept: Callable[[], torch.Tensor] = run) -> torch.Tensor:
         graph.replay()
         return answer
 
