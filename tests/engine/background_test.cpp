@@ -249,7 +249,11 @@ TEST_F(BackgroundTest, NoThreadIsStartedBeforeItIsNeeded) {
   EXPECT_TRUE(answers(e, 4, 10));
   EXPECT_EQ(threads_of_this_process(), before);
   EXPECT_TRUE(answers(e, 4, 11));
+#ifdef __SANITIZE_THREAD__  // whose own thread begins with the first of ours
+  EXPECT_GT(threads_of_this_process(), before);
+#else
   EXPECT_EQ(threads_of_this_process(), before + 1);
+#endif
   wait_until_held();
   let_go();
 }

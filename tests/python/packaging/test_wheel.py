@@ -6,6 +6,7 @@ Building takes minutes, so these tests are a stage of their own (./run test pack
 import json
 import os
 import re
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -151,7 +152,7 @@ def test_the_bench_runs_from_the_wheel(environment, clean):
     results = json.loads((clean["cwd"] / "out.json").read_text())
     (row,) = [row for row in results["shapes"][0]["rows"] if row["name"] == "gnomon"]
     assert row["worst"] <= 1.0
-    assert re.match(r"[0-9a-f]{7,}", results["commit"])
+    assert re.match(r"[0-9a-f]{7,}" if shutil.which("git") else "unknown", results["commit"])
 
 
 def test_sources_are_of_python_3_9():
