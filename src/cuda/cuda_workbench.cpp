@@ -7,6 +7,7 @@
 #include "cuda/norm.hpp"
 #include "cuda/oracle.hpp"
 #include "cuda/rows.hpp"
+#include "plan/scratch_layout.hpp"
 
 namespace gnomon::cuda {
 namespace {
@@ -57,25 +58,11 @@ CudaWorkbench::~CudaWorkbench() {
 
 void CudaWorkbench::synchronize() const { cuda::check(driver().cuStreamSynchronize(stream()), "cuStreamSynchronize"); }
 
-// The caller's layout, since that is what will run; but dense where the caller's would take much more memory
-// (a column slice of a wide tensor).
 void CudaWorkbench::lay_out_scratch() {
-  TensorView scratch = call_.output;
-  const auto size = static_cast<std::int64_t>(size_of(scratch.dtype));
-  std::int64_t before = 0, after = 0;
-  for (std::size_t i = 0; i < 3; ++i) {
-    const std::int64_t reach = (scratch.shape[i] - 1) * scratch.strides[i];
-    (reach < 0 ? before : after) += reach;
-  }
-  std::int64_t extent = after - before + 1;
-  if (extent > 2 * scratch.elements()) {
-    scratch = TensorView::contiguous(nullptr, scratch.dtype, scratch.shape);
-    extent = scratch.elements();
-    before = 0;
-  }
-  scratch_bytes_ = static_cast<std::size_t>(extent * size);
+  auto [scratch, bytes, first] = scratch_layout(call_.output);
+  scratch_bytes_ = bytes;
   scratch_ = DeviceBuffer((scratch_bytes_ + 3) / 4 * 4 + 2 * kGuard);
-  first_element_ = static_cast<std::ptrdiff_t>(kGuard) - before * size;
+  first_element_ = static_cast<std::ptrdiff_t>(kGuard) + first;
   scratch.data = scratch_.data() + first_element_;
   call_.output = scratch;
   if (problem_.inplace) {

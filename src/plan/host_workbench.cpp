@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "core/half.hpp"
 #include "core/memory.hpp"
+#include "plan/scratch_layout.hpp"
 
 namespace gnomon {
 namespace {
@@ -129,25 +130,11 @@ HostWorkbench::HostWorkbench(const Problem& problem, const Call& call,
   input_max_ = largest_finite(call);
 }
 
-// The caller's layout, since that is what will run; but dense where the caller's would take much more memory
-// (a column slice of a wide tensor).
 void HostWorkbench::lay_out_scratch(const Call& call) {
-  TensorView scratch = call.output;
-  const auto size = static_cast<std::int64_t>(size_of(scratch.dtype));
-  std::int64_t before = 0, after = 0;
-  for (std::size_t i = 0; i < 3; ++i) {
-    const std::int64_t reach = (scratch.shape[i] - 1) * scratch.strides[i];
-    (reach < 0 ? before : after) += reach;
-  }
-  std::int64_t extent = after - before + 1;
-  if (extent > 2 * scratch.elements()) {
-    scratch = TensorView::contiguous(nullptr, scratch.dtype, scratch.shape);
-    extent = scratch.elements();
-    before = 0;
-  }
-  scratch_bytes_ = static_cast<std::size_t>(extent * size);
+  auto [scratch, bytes, first] = scratch_layout(call.output);
+  scratch_bytes_ = bytes;
   scratch_ = allocate(scratch_bytes_ + 2 * kGuard);
-  scratch.data = scratch_.get() + kGuard - before * size;
+  scratch.data = scratch_.get() + kGuard + first;
   call_.output = scratch;
   if (problem_.inplace) {
     call_.input.data = scratch.data;
