@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "cpu/aligned_buffer.hpp"
 
@@ -22,6 +23,7 @@ class CacheEviction {
   // std::bad_alloc.
   void operator()();
   std::int64_t bytes() const { return workers_ * part_; }
+  std::span<const char> buffer() const { return {buffer_.data(), buffer_.size()}; }  // empty before the first call
 
  private:
   const int workers_;
