@@ -1,8 +1,9 @@
 """What the drop-in adds to a call in Python, and what its test of the weights costs, at the suite's first shape.
 
-`python_us` is the whole call with the C function replaced by one that returns at once, so that only Python is left; what PyTorch's
-own module call and the allocation of the output cost is in it. `difference_us` is the same seen from outside: whole calls minus bare C calls,
-pair by pair, with the noise of both. Times are medians with quartiles, in microseconds.
+`python_us` is the whole call with the C function replaced by one that returns at once, so that only Python is left, warm in the caches;
+what PyTorch's own module call and the allocation of the output cost is in it. `difference_us` is the same seen from outside: whole
+calls minus bare C calls, pair by pair, with the noise of both, and with the cache misses of Python's data after a pass and of the
+pass's after Python. Times are medians with quartiles, in microseconds.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .work import CannotRun, Setting, Work
 
 REPEATS = 30
 CALLS = 20  # in one sample: the clock's own cost must not show
+SHORT_CALLS = 200  # of Python alone: long enough to forget the pass before, whose threads still look for work
 
 
 def _sample(run: Callable[[], Any], calls: int = CALLS) -> float:
@@ -65,10 +67,10 @@ def measure(shape: Shape, setting: Setting) -> Dict[str, Any]:
             foreign.append(_sample(bare))
             library.forward = _returns_zero()
             try:
-                python.append(_sample(call))
+                python.append(_sample(call, SHORT_CALLS))
             finally:
                 library.forward = forward
-            weights.append(_sample(lambda: watch.changed(module)))
+            weights.append(_sample(lambda: watch.changed(module), SHORT_CALLS))
     return {
         "problem": shape.problem,
         "parameters": sum(1 for _ in module.parameters()),
