@@ -1,6 +1,7 @@
 // What all forms of attention share: which keys a block may meet, where a head lies, and tiles of shared memory.
 #pragma once
 
+#include "memory.cuh"
 #include "mma.cuh"
 #include "reduce.cuh"
 #include "vec.cuh"
@@ -81,14 +82,6 @@ __device__ __forceinline__ void fill_tile(T* tile, const T* from, i64 from_strid
       copy(row, column, from + (row0 + row) * from_stride + column, tile + row * kTileStride<kWidth> + column);
     }
   }
-}
-
-// A load that the compiler does not gather with its neighbours: registers are dear where it is used, and time is not.
-template <typename T>
-__device__ __forceinline__ T load_in_order(const T* from) {
-  T value;
-  asm volatile("ld.global.u16 %0, [%1];" : "=h"(value.bits) : "l"(from) : "memory");
-  return value;
 }
 
 // A weight of 0 does not hide a value that is not finite: 0 * NaN is NaN. Under the diagonal of a causal stack a row

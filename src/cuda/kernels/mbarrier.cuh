@@ -20,6 +20,18 @@ __device__ __forceinline__ u32 cluster_rank() {
   return r;
 }
 
+// A thread's and a block's number, read anew at each call: kept through a long kernel, they would be spilled.
+__device__ __forceinline__ int thread_anew() {
+  int t;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
+  return t;
+}
+__device__ __forceinline__ int block_anew() {
+  int block;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+  return block;
+}
+
 // Also orders shared memory: what one thread wrote before it, every thread of the cluster sees after it.
 __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");

@@ -38,6 +38,13 @@ __device__ __forceinline__ void load_matrices_transposed(u32 (&r)[4], u32 addres
                : "memory");
 }
 
+// The way back: lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void store_matrices(u32 address, const u32* a) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a[0]), "r"(a[1]),
+               "r"(a[2]), "r"(a[3])
+               : "memory");
+}
+
 // kBytes of global memory to shared memory, or that many zeros where there is nothing to read.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(u32 to, const void* from, bool there) {
@@ -59,6 +66,13 @@ __device__ __forceinline__ void wait_copies() {
 __device__ __forceinline__ float exp2_fast(float x) {  // 2 units in the last place; 0 for -infinity, NaN for NaN
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+// Within two units in the last place, and without the call that the exact one makes, around which registers spill.
+__device__ __forceinline__ float square_root(float v) {
+  float r;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(v));
   return r;
 }
 

@@ -365,19 +365,13 @@ struct Group {
 
   // --- the ends
 
-  // Read anew each time: kept through the layers, what is made of it would be spilled.
-  static __device__ __forceinline__ int thread() {
-    int t;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
-    return t;
-  }
   __device__ __forceinline__ int token(int row) const {
-    const int t = thread() % 128;
+    const int t = thread_anew() % 128;
     return 64 * tile + t / 32 * 16 + t % 32 / 4 + 8 * row;
   }
   // Of the thread's value x[i], counted from its first one.
   static __device__ __forceinline__ int column(int i) { return i / 4 * 8 + i % 2; }
-  static __device__ __forceinline__ int first_column() { return thread() % 4 * 2; }
+  static __device__ __forceinline__ int first_column() { return thread_anew() % 4 * 2; }
 
   // Rows that do not exist are zero: finite in every layer.
   __device__ __forceinline__ void load(const Call& p, int sequence) {

@@ -67,9 +67,7 @@ __device__ __forceinline__ int round_sequences() {
 }
 template <typename S>
 __device__ __forceinline__ int first_sequence() {
-  int block;  // read anew each time: kept through the layers, it would be spilled
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-  return block / S::c.cluster * S::l.sequences;
+  return block_anew() / S::c.cluster * S::l.sequences;
 }
 
 template <typename S>

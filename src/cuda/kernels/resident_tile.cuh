@@ -2,6 +2,7 @@
 // `low` and eight below it, and of each block of 16 columns four values a row.
 #pragma once
 
+#include "memory.cuh"
 #include "mma.cuh"
 #include "reduce.cuh"
 #include "resident_layout.cuh"
@@ -9,35 +10,8 @@
 
 namespace gnomon::kernels::resident {
 
-__device__ __forceinline__ u32 load_shared(u32 address) {
-  u32 v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-  return v;
-}
-__device__ __forceinline__ void store_shared(u32 address, u32 v) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
-}
-
-// Two floats of device memory, or zeros. The predicate is the instruction's: branches over loads of whole rows cost
-// registers.
-__device__ __forceinline__ void load_pair(float& first, float& second, const float* from, bool there) {
-  asm volatile(
-      "{\n.reg .pred there;\nsetp.ne.b32 there, %3, 0;\nmov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\n"
-      "@there ld.global.v2.f32 {%0, %1}, [%2];\n}"
-      : "=&f"(first), "=&f"(second)
-      : "l"(from), "r"(int{there})
-      : "memory");
-}
-
-// Four consecutive floats of shared memory: in fragment order, columns 2q, 2q + 1, 2q + 8 and 2q + 9 of a block of 16.
-__device__ __forceinline__ float4 shared_floats(u32 address) {
-  float4 v;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address));
-  return v;
-}
-
-// Vectors are stored so that a thread finds its columns side by side. Where in a vector of fragment order a column
-// lies:
+// Vectors are stored so that a thread finds its columns side by side: four floats are columns 2q, 2q + 1, 2q + 8 and
+// 2q + 9 of a block of 16. Where in a vector of this fragment order a column lies:
 __host__ __device__ constexpr int fragment_order(int column) {
   return column / 16 * 16 + column % 8 / 2 * 4 + column % 16 / 8 * 2 + column % 2;
 }
@@ -152,28 +126,6 @@ struct GeluFit<Activation::gelu_tanh> {
   }
 };
 
-// Two fp16 values side by side: a * b + c.
-__device__ __forceinline__ u32 fma_pair(u32 a, u32 b, u32 c) {
-  u32 r;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
-  return r;
-}
-__device__ __forceinline__ u32 fma_pair_saturated(u32 a, u32 b, u32 c) {
-  u32 r;
-  asm("fma.rn.sat.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
-  return r;
-}
-__device__ __forceinline__ u32 multiply_pair(u32 a, u32 b) {
-  u32 r;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-__device__ __forceinline__ u32 larger_pair(u32 a, u32 b) {
-  u32 r;
-  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-
 // The activation of x as an A operand, in fp32 or, with half the instructions and an error of three fp16 roundings for
 // one, on pairs of fp16. Terms are the outer loop: several polynomials side by side hide each other's latency. NaN
 // stays NaN: saturation makes it 0, the last product NaN again.
@@ -273,24 +225,10 @@ __device__ __forceinline__ void softmax_rows(float (&s)[kSize], const VisibleKey
   }
 }
 
-// Within two units in the last place, and without the call that the exact one makes, around which registers spill.
-__device__ __forceinline__ float square_root(float v) {
-  float r;
-  asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(v));
-  return r;
-}
-
 template <int kSize>
 __device__ __forceinline__ void scale_rows(float (&x)[kSize], const float (&factor)[2]) {
 #pragma unroll
   for (int i = 0; i < kSize; ++i) x[i] *= factor[i % 4 / 2];
-}
-
-// Four 8x8 matrices of fp16 to shared memory; lane l names the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void store_matrices(u32 address, const u32* a) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a[0]), "r"(a[1]),
-               "r"(a[2]), "r"(a[3])
-               : "memory");
 }
 
 }  // namespace gnomon::kernels::resident
