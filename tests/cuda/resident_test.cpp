@@ -4,10 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "core/contract.hpp"
-#include "core/problem.hpp"
 #include "cuda/on_device.hpp"
-#include "support/oracle.hpp"
+#include "cuda/resident_problem.hpp"
 
 namespace gnomon::test {
 namespace {
@@ -24,29 +22,12 @@ class Resident : public OnDevice {
   }
 
   static void expect_right(const Problem& problem, MaskKind kind, std::uint64_t seed) {
-    SCOPED_TRACE(fmt::format("{}, mask {}, seed {}", to_string(problem), problem.mask ? name_of(kind) : "none", seed));
-    Rng rng(seed);
-    const auto weights = std::make_shared<const Weights>(Weights::random(problem.config, seed));
-    const std::array<std::int64_t, 3> shape{problem.batch, problem.seq, problem.config.d_model};
-    TestTensor input(shape), output(shape);
-    input.fill_normal(rng);
-    std::optional<TestMask> mask;
-    DeviceBytes mask_bytes(problem.tokens());
-    if (problem.mask) {
-      mask.emplace(problem.batch, problem.seq, kind, rng);
-      std::vector<std::uint8_t> bytes;
-      for (std::int64_t b = 0; b < problem.batch; ++b) {
-        for (std::int64_t s = 0; s < problem.seq; ++s) {
-          bytes.push_back(mask->valid(b, s));
-          for (std::int64_t i = 0; i < shape[2] && !mask->valid(b, s); ++i) set_value(input.view(), b, s, i, kNaN);
-        }
-      }
-      mask_bytes.upload(bytes.data());
-    }
-    const std::vector<double> expected =
-        oracle(*weights, input.const_view(), mask ? std::optional(mask->view()) : std::nullopt);
-
-    cuda::DeviceWeights on_device(weights);
+    const ResidentProblem p(problem, kind, seed);
+    SCOPED_TRACE(p.name);
+    DeviceBytes mask(problem.tokens());
+    if (!p.mask.empty()) mask.upload(p.mask.data());
+    const TestTensor output(p.shape);
+    cuda::DeviceWeights on_device(p.weights);
     const cuda::ResidentWeights packed(library(), problem.config, on_device.layout(),
                                        on_device.copy(DType::f32, library(), nullptr), nullptr);
     const ResidentSpec spec{problem.config, problem.batch, problem.seq, problem.mask};
@@ -54,13 +35,13 @@ class Resident : public OnDevice {
     EXPECT_FALSE(forms.empty());
     for (const ResidentForm& form : forms) {
       auto launch = cuda::resident(library(), spec, form, packed);
-      const DeviceTensor from(input);
+      const DeviceTensor from(p.input);
       std::vector<double> results[2];
       for (std::vector<double>& result : results) {
         const DeviceTensor to(output);
         launch.params.input = static_cast<const float*>(from.view().data);
         launch.params.output = static_cast<float*>(to.view().data);
-        launch.params.mask.data = problem.mask ? mask_bytes.data<std::uint8_t>() : nullptr;
+        launch.params.mask.data = p.mask.empty() ? nullptr : mask.data<std::uint8_t>();
         launch.run(nullptr);
         synchronize();
         bool rest_intact = false;
@@ -69,10 +50,7 @@ class Resident : public OnDevice {
       }
       EXPECT_TRUE(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(double)) == 0)
           << form.to_string() << ": two runs differ";
-      const Verdict verdict = compare(ConstTensorView::contiguous(results[0].data(), DType::f64, shape),
-                                      ConstTensorView::contiguous(expected.data(), DType::f64, shape), {});
-      EXPECT_LE(verdict.worst, 1) << form.to_string() << ": element " << verdict.first_bad << " is "
-                                  << verdict.bad_value << ", expected " << verdict.bad_reference;
+      p.expect_right(results[0], form.to_string());
     }
   }
 };

@@ -1,5 +1,5 @@
-// Instruction wrappers: conversions of the 16-bit float types, and arithmetic in them. Conversions round to nearest even;
-// a value too large for fp16 becomes infinite, NaN stays NaN.
+// Instruction wrappers: conversions of the 16-bit float types, and arithmetic in them. Conversions round to nearest
+// even; a value too large for fp16 becomes infinite, NaN stays NaN.
 #pragma once
 
 #include "types.cuh"

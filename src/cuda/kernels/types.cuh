@@ -1,5 +1,5 @@
-// The element types of tensors. The 16-bit ones are bits; their conversions are in half.cuh. Nothing outside this folder
-// is included: a machine with only the driver and NVRTC compiles these files.
+// The element types of tensors. The 16-bit ones are bits; their conversions are in half.cuh. Nothing outside this
+// folder is included: a machine with only the driver and NVRTC compiles these files.
 #pragma once
 
 #include "params.cuh"

@@ -1,0 +1,114 @@
+// The resident stack on the emulator: a Stack type says the problem, which is packed, run and judged.
+#pragma once
+
+#include "cuda/emulator/emulate.hpp"
+#include "cuda/resident_problem.hpp"
+#include "emulated/resident.cuh"
+#include "emulated/resident_pack.cuh"
+
+namespace gnomon::test {
+
+// Of the choices that a Stack is, the problem.
+inline Problem problem_of(const kernels::resident::Choices& c, std::int64_t batch, std::int64_t layers) {
+  using Device = kernels::resident::Activation;
+  Problem problem;
+  problem.batch = batch;
+  problem.seq = c.seq;
+  problem.mask = c.masked;
+  problem.config = {.layers = layers,
+                    .d_model = c.model,
+                    .n_heads = c.heads,
+                    .d_ff = c.hidden,
+                    .norm = c.pre_norm ? NormPlacement::pre : NormPlacement::post,
+                    .final_norm = c.final_norm,
+                    .activation = c.activation == Device::gelu        ? Activation::gelu_erf
+                                  : c.activation == Device::gelu_tanh ? Activation::gelu_tanh
+                                                                      : Activation::relu,
+                    .causal = c.causal};
+  return problem;
+}
+
+struct PackedWeights {
+  std::vector<std::uint32_t> tiles;
+  std::vector<float> vectors;
+};
+
+template <typename S>
+PackedWeights pack(const Weights& weights, std::uint64_t seed) {
+  constexpr std::size_t kWords = std::size_t{S::l.layer_tiles} * S::l.tile_bytes / 4;
+  PackedWeights packed{std::vector<std::uint32_t>(weights.layers().size() * kWords, ~0u),
+                       std::vector<float>(weights.layers().size() * S::l.layer_floats, NAN)};
+  std::size_t i = 0;
+  for (const LayerWeights& layer : weights.layers()) {
+    const auto data = [](std::span<const float> values) { return values.empty() ? nullptr : values.data(); };
+    const kernels::resident::PackLayer params{
+        .q = data(layer.q_proj.weight),
+        .k = data(layer.k_proj.weight),
+        .v = data(layer.v_proj.weight),
+        .o = data(layer.out_proj.weight),
+        .w1 = data(layer.fc1.weight),
+        .w2 = data(layer.fc2.weight),
+        .bias_q = data(layer.q_proj.bias),
+        .bias_k = data(layer.k_proj.bias),
+        .bias_v = data(layer.v_proj.bias),
+        .bias_o = data(layer.out_proj.bias),
+        .bias_1 = data(layer.fc1.bias),
+        .bias_2 = data(layer.fc2.bias),
+        .gain1 = data(layer.norm1.weight),
+        .shift1 = data(layer.norm1.bias),
+        .gain2 = data(layer.norm2.weight),
+        .shift2 = data(layer.norm2.bias),
+        .tiles = packed.tiles.data() + i * kWords,
+        .vectors = packed.vectors.data() + i * S::l.layer_floats,
+    };
+    emulator::emulate(&kernels::resident::pack_layer<S>, {.blocks = 3, .threads = 256}, seed, params);
+    ++i;
+  }
+  return packed;
+}
+
+// `clusters`: of the grid, fewer than the batch fills give each several rounds.
+template <typename S>
+void expect_resident_right(std::int64_t batch, std::int64_t layers, MaskKind kind, std::uint64_t seed,
+                           int clusters = 2) {
+  const ResidentProblem p(problem_of(S::c, batch, layers), kind, seed);
+  SCOPED_TRACE(
+      fmt::format("{}, g{}-c{}{}", p.name, S::c.groups, S::c.cluster, S::c.paired_activation ? "-paired" : ""));
+  const PackedWeights packed = pack<S>(*p.weights, seed);
+  const std::int64_t width = S::c.model, filled = (batch + S::l.sequences - 1) / S::l.sequences;
+  std::vector<float> output(p.expected.size(), NAN);
+  const NormWeights* const last = p.weights->final_norm();
+  const std::vector<float> range = {0, 1e30f};
+  kernels::u32 flags = 0;
+  const kernels::resident::Call call{
+      .input = static_cast<const float*>(p.input.view().data),
+      .output = output.data(),
+      .input_sequence = S::c.seq * width,
+      .input_token = width,
+      .output_sequence = S::c.seq * width,
+      .output_token = width,
+      .mask = {p.mask.empty() ? nullptr : p.mask.data(), S::c.seq, S::c.seq, 1},
+      .weights = packed.tiles.data(),
+      .vectors = packed.vectors.data(),
+      .final_gain = last ? last->weight.data() : nullptr,
+      .final_shift = last && !last->bias.empty() ? last->bias.data() : nullptr,
+      .range = p.mask.empty() ? range.data() : nullptr,  // masked tokens hold NaN, which is outside any range
+      .flags = &flags,
+      .batch = static_cast<kernels::i32>(batch),
+      .layers = static_cast<kernels::i32>(layers),
+      .eps = 1e-5f,
+  };
+  const auto report = emulator::emulate(&kernels::resident::resident_stack<S>,
+                                        {.blocks = std::min<std::int64_t>(clusters, filled) * S::c.cluster,
+                                         .threads = S::l.threads,
+                                         .dynamic_shared_bytes = S::l.shared_bytes,
+                                         .cluster = S::c.cluster},
+                                        seed, call);
+  p.expect_right({output.begin(), output.end()}, fmt::format("the emulator ({} reads of what is not published; {})",
+                                                             report.unpublished_reads, report.first_unpublished_read));
+  if (p.mask.empty()) {
+    EXPECT_EQ(flags, 0u);
+  }
+}
+
+}  // namespace gnomon::test
