@@ -8,7 +8,7 @@ namespace gnomon::emulator {
 namespace {
 
 constexpr std::int64_t kMostBytes = (1 << 20) - 1;  // that an mbarrier can count
-constexpr std::uint64_t kMostPolls = 1'000'000;
+constexpr std::uint64_t kMostPolls = 100'000;
 
 void release(NamedBarrier& barrier) {
   for (Thread* thread : barrier.waiting) {

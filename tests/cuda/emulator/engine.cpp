@@ -249,7 +249,7 @@ Report run(const Shape& shape, std::uint64_t seed, const std::function<void()>& 
       shape.blocks % shape.cluster != 0) {
     throw_internal("emulate: {} blocks of {} threads in clusters of {}", shape.blocks, shape.threads, shape.cluster);
   }
-  std::vector<std::unique_ptr<Stack>> stacks;
+  static std::vector<std::unique_ptr<Stack>> stacks;  // kept for the next run
   std::vector<std::int64_t> order(static_cast<std::size_t>(shape.blocks / shape.cluster));
   std::iota(order.begin(), order.end(), 0);
   Random random(seed);

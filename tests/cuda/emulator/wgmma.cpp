@@ -13,6 +13,9 @@ namespace gnomon::emulator {
 
 namespace {
 
+// In the thread's array meanwhile: a signalling NaN, which any arithmetic changes.
+constexpr std::uint32_t kUnderWay = 0x7fa5a5a5;
+
 const std::array<float, 65536>& f16_values() {
   static const auto table = [] {
     std::array<float, 65536> t;
@@ -171,7 +174,7 @@ Accumulators& accumulators_at(float* d, std::size_t size) {
   auto made = std::make_unique<Accumulators>();
   made->d = d;
   made->values.assign(d, d + size);
-  std::memset(d, 0xff, size * sizeof(float));
+  std::fill_n(d, size, std::bit_cast<float>(kUnderWay));
   current->accumulators.push_back(std::move(made));
   return *current->accumulators.back();
 }
@@ -236,7 +239,7 @@ void wgmma_wait(std::uint64_t pending) {
     if (reinterpret_cast<const char*>(a->d) < here)
       fail("wgmma: the accumulators' scope ended before the products were waited for");
     for (std::size_t i = 0; i < a->values.size(); ++i) {
-      if (std::bit_cast<std::uint32_t>(a->d[i]) != ~0u)
+      if (std::bit_cast<std::uint32_t>(a->d[i]) != kUnderWay)
         fail("wgmma: accumulator {} of {} was written while products worked on it", i, a->values.size());
     }
     std::memcpy(a->d, a->values.data(), bytes);
