@@ -16,6 +16,9 @@ namespace {
 // what is touched is ever taken.
 constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 
+// After an error the other threads, too, leave what they are in, so that nothing stays allocated.
+struct Abandoned {};
+
 std::string place_of(const Thread& t) {
   return fmt::format("block {} (CTA {} of its cluster) thread {}", t.block_index.x, t.cta->rank, t.number);
 }
@@ -40,6 +43,7 @@ void block(std::string what) {
   Thread* const self = current;
   self->waits_for = std::move(what);
   Fiber::change(self->fiber, *cluster->servers_[static_cast<std::size_t>(self->cta->rank)]);
+  if (cluster->error_) throw Abandoned();
 }
 
 void yield() {
@@ -108,6 +112,7 @@ Cluster::~Cluster() = default;
 
 void Cluster::thread_main(void* argument) {
   Thread* const self = static_cast<Thread*>(argument);
+  self->started = true;
   try {
     cluster->body_();
     self->exited = true;
@@ -116,9 +121,11 @@ void Cluster::thread_main(void* argument) {
     ++cluster->events;
     after_exit(*self);
     if (self->cta->live == 0) check_finished_products(*self->cta);
+  } catch (const Abandoned&) {
   } catch (...) {
     cluster->fail(std::current_exception());
   }
+  self->exited = true;
   Fiber::change(self->fiber, *cluster->servers_[static_cast<std::size_t>(self->cta->rank)], true);
 }
 
@@ -126,7 +133,14 @@ void Cluster::thread_main(void* argument) {
 // urgent one, so that some warps get far ahead of others. What is urgent changes from time to time.
 Thread* Cluster::choose(int rank) {
   for (;;) {
-    if (error_) return nullptr;
+    if (error_) {
+      for (const auto& cta : ctas) {
+        for (const auto& thread : cta->threads) {
+          if (thread->started && !thread->exited) return thread.get();
+        }
+      }
+      return nullptr;
+    }
     if (!under_way.empty() && random.once_in(16)) {
       const std::size_t i = random.below(under_way.size());
       std::swap(under_way[i], under_way.back());
@@ -181,6 +195,7 @@ void Cluster::serve(int rank) {
       } catch (...) {
         fail(std::current_exception());
       }
+      if (!chosen_ && error_) chosen_ = choose(rank);
       if (!chosen_) return leave();
     }
     if (chosen_->cta->rank != rank) {

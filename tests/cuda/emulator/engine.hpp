@@ -48,7 +48,7 @@ struct Thread {
   Warp* warp = nullptr;
   Cta* cta = nullptr;
   Fiber fiber;
-  bool exited = false;
+  bool started = false, exited = false;
   std::string waits_for;  // what a blocked thread is blocked at
 
   int block_result = 0;                    // of __syncthreads_or

@@ -6,6 +6,7 @@
 #include <new>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #define GNOMON_ADDRESS_SANITIZER 1
 #else
@@ -57,6 +58,9 @@ Stack::Stack(std::size_t bytes) : bytes_(bytes) {
   if (memory == MAP_FAILED) throw std::bad_alloc();
   mprotect(memory, page(), PROT_NONE);
   bottom_ = static_cast<char*>(memory) + page();
+#if GNOMON_ADDRESS_SANITIZER
+  ASAN_UNPOISON_MEMORY_REGION(bottom_, bytes_);  // of a stack that lay here before
+#endif
 }
 
 Stack::~Stack() { munmap(bottom_ - page(), bytes_ + page()); }
