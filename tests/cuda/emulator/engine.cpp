@@ -1,6 +1,7 @@
 #include "cuda/emulator/engine.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -72,6 +73,7 @@ Cluster::Cluster(const Shape& shape, std::uint64_t seed, std::int64_t first_bloc
       body_(body) {
   eagerness = random.below(5);
   spoils = random.below(5);
+  order = std::array{Order::any, Order::of_two, Order::strict}[random.below(3)];
   std::size_t stack = 0;
   for (int rank = 0; rank < shape.cluster; ++rank) {
     auto cta = std::make_unique<Cta>();
@@ -83,9 +85,10 @@ Cluster::Cluster(const Shape& shape, std::uint64_t seed, std::int64_t first_bloc
       warp->cta = cta.get();
       warp->exited = shape.threads - 32 * w >= 32 ? 0 : ~0u << (shape.threads - 32 * w);
       cta->warps.push_back(std::move(warp));
-      cta->urgency.push_back(static_cast<std::uint32_t>(random.next()));
     }
     cta->product_log.resize((cta->warps.size() + 3) / 4);
+    cta->shared_operands.resize(cta->product_log.size());
+    draw_urgencies(*cta);
     for (int t = 0; t < shape.threads; ++t) {
       auto thread = std::make_unique<Thread>();
       thread->number = t;
@@ -129,8 +132,31 @@ void Cluster::thread_main(void* argument) {
   Fiber::change(self->fiber, *cluster->servers_[static_cast<std::size_t>(self->cta->rank)], true);
 }
 
-// Who runs next: mostly of the same CTA, for another is another thread of the system; of two that are drawn the more
-// urgent one, so that some warps get far ahead of others. What is urgent changes from time to time.
+// Of a CTA and its warps; often whole warpgroups stay behind together.
+void Cluster::draw_urgencies(Cta& cta) {
+  cta.urgency = static_cast<std::uint32_t>(random.next());
+  const bool groups = random.once_in(2);
+  for (const auto& warp : cta.warps) {
+    warp->urgency = groups && warp->number % 4 != 0 ? cta.warps[static_cast<std::size_t>(warp->number - 1)]->urgency
+                                                    : static_cast<std::uint32_t>(random.next());
+  }
+}
+
+std::size_t Cluster::pick(const Cta& cta) {
+  const auto& list = cta.runnable;
+  const auto urgency = [&](std::size_t i) { return list[i]->warp->urgency; };
+  std::size_t best = random.below(list.size());
+  if (order == Order::any || random.once_in(order == Order::strict ? 512 : 8)) return best;
+  if (order == Order::of_two) {
+    const std::size_t other = random.below(list.size());
+    return urgency(other) > urgency(best) ? other : best;
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (urgency(i) > urgency(best)) best = i;
+  }
+  return best;
+}
+
 Thread* Cluster::choose(int rank) {
   for (;;) {
     if (error_) {
@@ -148,22 +174,23 @@ Thread* Cluster::choose(int rank) {
       under_way.pop_back();
       work();
     }
+    // Mostly of the same CTA, for another is another thread of the system.
     Cta* cta = ctas[static_cast<std::size_t>(rank)].get();
-    if (cta->runnable.empty() || random.once_in(64)) cta = ctas[random.below(ctas.size())].get();
+    if (cta->runnable.empty() || random.once_in(64)) {
+      cta = ctas[random.below(ctas.size())].get();
+      for (const auto& other : ctas) {
+        if (order == Order::strict && !other->runnable.empty() && other->urgency > cta->urgency) cta = other.get();
+      }
+    }
     for (std::size_t i = 0; cta->runnable.empty() && i < ctas.size(); ++i) cta = ctas[i].get();
     if (cta->runnable.empty()) {
       if (std::ranges::all_of(ctas, [](const auto& c) { return c->live == 0; })) return nullptr;
       if (under_way.empty()) throw_internal("{}", deadlock());
       continue;
     }
-    if (random.once_in(256))
-      cta->urgency[random.below(cta->urgency.size())] = static_cast<std::uint32_t>(random.next());
+    if (random.once_in(order == Order::strict ? 4096 : 256)) draw_urgencies(*cta);
     auto& list = cta->runnable;
-    std::size_t i = random.below(list.size());
-    if (const std::size_t other = random.below(list.size()); !random.once_in(8)) {
-      const auto urgency = [&](std::size_t k) { return cta->urgency[static_cast<std::size_t>(list[k]->warp->number)]; };
-      if (urgency(other) > urgency(i)) i = other;
-    }
+    const std::size_t i = pick(*cta);
     std::swap(list[i], list.back());
     Thread* const thread = list.back();
     list.pop_back();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <semaphore>
 #include <string>
@@ -40,7 +41,7 @@ class Random {
 
 struct Cta;
 struct Warp;
-struct Accumulators;  // wgmma.cpp
+struct Accumulators;  // wgmma.hpp
 
 struct Thread {
   Index3 thread_index, block_index, block_dim, grid_dim;
@@ -90,13 +91,14 @@ struct Meeting {
   Thread* threads[32] = {};
 };
 
-struct Product;  // wgmma.cpp
+struct Product;  // wgmma.hpp
+struct SharedOperand;
 
 struct Warp {
   int number = 0;
   Cta* cta = nullptr;
   Thread* lanes[32] = {};
-  std::uint32_t exited = 0;
+  std::uint32_t exited = 0, urgency = 0;
   std::vector<Meeting> meetings;
   std::deque<std::unique_ptr<Product>> products;  // issued, not all run
   std::uint64_t first_product = 0, products_run = 0;
@@ -123,8 +125,9 @@ struct Cta {
   std::unique_ptr<SharedBytes> shared;
   std::vector<std::pair<std::uint32_t, std::unique_ptr<MBarrier>>> mbarriers;
   std::vector<Thread*> runnable;
-  std::vector<std::uint32_t> urgency;                   // of each warp
+  std::uint32_t urgency = 0;
   std::vector<std::vector<std::uint64_t>> product_log;  // of each warpgroup: what its warps must issue alike
+  std::vector<std::map<std::uint64_t, SharedOperand>> shared_operands;  // of each warpgroup, by product
 
   Cta();
   ~Cta();
@@ -146,12 +149,17 @@ class Cluster {
   // Drawn for the whole run: of four, how often work of the hardware is done at once, and is its destination spoilt
   // before.
   std::uint64_t eagerness = 0, spoils = 0;
+  // By what the next thread is drawn: any; the more urgent of two; or always one of the most urgent warp, so that
+  // others fall behind as far as they can.
+  enum class Order { any, of_two, strict } order = Order::any;
   bool eager() { return random.below(4) < eagerness; }
   bool spoil() { return random.below(4) < spoils; }
 
   void wake(Thread* thread);
   void fail(std::exception_ptr error);
-  void note(std::string what) { ++notes, first_note = notes == 1 ? std::move(what) : std::move(first_note); }
+  void note(std::string what) {
+    if (notes++ == 0) first_note = std::move(what);
+  }
   std::uint64_t notes = 0;
   std::string first_note;
 
@@ -161,6 +169,8 @@ class Cluster {
   friend void block(std::string what);
   void serve(int rank);
   Thread* choose(int rank);
+  void draw_urgencies(Cta& cta);
+  std::size_t pick(const Cta& cta);
   void leave();
   std::string deadlock() const;
 

@@ -105,7 +105,7 @@ std::size_t place_of(int row, int column) {
 }
 
 void compute(Warp& warp, Product& p) {
-  static thread_local float a[64][16], b[256][16], columns[16][256], d[16][256];
+  static thread_local float a[16][16], b[256][16], columns[16][256], d[16][256];
   if (p.operands.a_registers) {
     for (int lane = 0; lane < 32; ++lane) {
       for (int r = 0; r < 4; ++r) {
@@ -115,8 +115,13 @@ void compute(Warp& warp, Product& p) {
       }
     }
   } else {
-    Descriptor(p.operands.a).read(*warp.cta, 64, p.operands.a_transposed, a, "A");
-    std::memmove(a[0], a[warp.number % 4 * 16], 16 * sizeof a[0]);
+    auto& operands = warp.cta->shared_operands[static_cast<std::size_t>(warp.number / 4)];
+    SharedOperand& operand = operands[warp.products_run];
+    if (operand.warps == 0 || cluster->random.once_in(2)) {
+      Descriptor(p.operands.a).read(*warp.cta, 64, p.operands.a_transposed, operand.rows, "A");
+    }
+    std::memcpy(a, operand.rows[warp.number % 4 * 16], sizeof a);
+    if (++operand.warps == 4) operands.erase(warp.products_run);
   }
   Descriptor(p.operands.b).read(*warp.cta, p.n, p.operands.b_transposed, b, "B");
   for (int n = 0; n < p.n; ++n) {

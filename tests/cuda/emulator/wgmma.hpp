@@ -37,6 +37,12 @@ struct Product {
   Accumulators* d[32] = {};
 };
 
+// A in shared memory, once it has been read for all four warps: which of them reads whose rows is not said.
+struct SharedOperand {
+  float rows[64][16];
+  int warps = 0;  // that have used it
+};
+
 void check_finished_products(Cta& cta);
 
 }  // namespace gnomon::emulator
