@@ -3,23 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "cuda/activation_cases.hpp"
 #include "cuda/on_device.hpp"
-#include "support/oracle.hpp"
 
 namespace gnomon::test {
 namespace {
-
-double formula(Activation activation, double x) {
-  switch (activation) {
-    case Activation::gelu_erf:
-      return gelu_erf(x);
-    case Activation::gelu_tanh:
-      return gelu_tanh(x);
-    case Activation::relu:
-      return x < 0 ? 0 : x;
-  }
-  return 0;
-}
 
 class ActivationKernel : public OnDevice {
  protected:
@@ -45,15 +33,9 @@ TEST_F(ActivationKernel, EveryTypeWidthAndBias) {
         for (const bool with_bias : {false, true}) {
           SCOPED_TRACE(fmt::format("activation {} {} width {} bias {}", static_cast<int>(activation),
                                    gnomon::name_of(dtype), width, with_bias));
-          const auto x = normal_values(width * 41, dtype, rng, 3);
-          const auto bias = with_bias ? normal_values(width, DType::f32, rng) : std::vector<double>();
-          const auto got = run(activation, dtype, x, bias, width, /*in_place=*/with_bias);
-          for (std::size_t i = 0; i < x.size(); ++i) {
-            const double sum = static_cast<float>(x[i] + (with_bias ? bias[i % static_cast<std::size_t>(width)] : 0));
-            const double want = formula(activation, sum);
-            const double rounding = dtype == DType::f32 ? 0 : unit_of(dtype, want) / 2;
-            ASSERT_NEAR(got[i], want, 3e-7 * std::max(1.0, std::fabs(sum)) + rounding) << "x = " << sum;
-          }
+          expect_activation_right(activation, dtype, width, with_bias, rng, [&](const auto& x, const auto& bias) {
+            return run(activation, dtype, x, bias, width, /*in_place=*/with_bias);
+          });
         }
       }
     }

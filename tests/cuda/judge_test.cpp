@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "cuda/judge_cases.hpp"
 #include "cuda/on_device.hpp"
 
 namespace gnomon::test {
@@ -13,20 +14,13 @@ class Judge : public OnDevice {
   static void expect_same(const TestTensor& u, const TestTensor& r, const Contract& contract) {
     const DeviceTensor du(u), dr(r);
     const DeviceBytes scratch(sizeof(kernels::Comparison));
-    const Verdict got = cuda::compare(library(), nullptr, du.const_view(), dr.const_view(), contract, scratch.data());
-    const Verdict want = compare(u.const_view(), r.const_view(), contract);
-    EXPECT_EQ(got.worst, want.worst);
-    EXPECT_EQ(got.elements, want.elements);
-    EXPECT_EQ(got.out_of_contract, want.out_of_contract);
-    EXPECT_EQ(got.first_bad, want.first_bad);
-    EXPECT_TRUE(near(got.bad_value, want.bad_value, 0));
-    EXPECT_TRUE(near(got.bad_reference, want.bad_reference, 0));
+    expect_same_verdict(cuda::compare(library(), nullptr, du.const_view(), dr.const_view(), contract, scratch.data()),
+                        compare(u.const_view(), r.const_view(), contract));
   }
 };
 
 TEST_F(Judge, AgreesWithTheHost) {
   Rng rng(test_seed());
-  const auto index = [&](std::int64_t n) { return static_cast<std::int64_t>(rng() % static_cast<std::uint64_t>(n)); };
   const Contract contracts[] = {{}, {.abs = 0, .rel = 0}, {.abs = 1e-5, .rel = 1e-5}};
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
     for (const DType reference : {DType::f32, DType::f64}) {
@@ -36,17 +30,7 @@ TEST_F(Judge, AgreesWithTheHost) {
             SCOPED_TRACE(fmt::format("{} against {} noise {} {} abs {}", gnomon::name_of(dtype),
                                      gnomon::name_of(reference), noise, name_of(layout), contract.abs));
             TestTensor u({3, 37, 50}, dtype, layout), r({3, 37, 50}, reference);
-            r.fill_normal(rng);
-            const auto values = r.values();
-            std::normal_distribution<double> normal(0, noise);
-            for (std::int64_t i = 0; i < static_cast<std::int64_t>(values.size()); ++i) {
-              set_value(u.view(), i / 1850, i / 50 % 37, i % 50, values[static_cast<std::size_t>(i)] + normal(rng));
-            }
-            if (rng() % 2) {
-              for (const double special : {static_cast<double>(kNaN), static_cast<double>(kInf), -1e30, 0.0}) {
-                set_value(rng() % 2 ? u.view() : r.view(), index(3), index(37), index(50), special);
-              }
-            }
+            fill_judged(u, r, noise, rng);
             expect_same(u, r, contract);
             if (HasFailure()) return;
           }

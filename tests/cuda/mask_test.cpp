@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "cuda/mask_cases.hpp"
 #include "cuda/on_device.hpp"
 #include "cuda/rows.hpp"
 
@@ -38,29 +39,12 @@ TEST_F(MaskKernel, SaysWhatTheMaskHolds) {
           std::memcpy(&value, all.data() + (static_cast<const char*>(at) - memory.data<char>()), sizeof value);
           return value;
         };
-        bool right = true, left = true, whole = true;
-        for (std::int64_t b = 0; b < batch; ++b) {
-          int first = 0, end = 0, count = 0;
-          for (std::int64_t s = 0; s < seq; ++s) {
-            const auto word = read(placed.bitmap + b * cuda::ClassifiedMask::words(seq) + s / 32, std::uint32_t{});
-            ASSERT_EQ(word >> s % 32 & 1, mask.valid(b, s) ? 1u : 0u) << b << " " << s;
-            if (!mask.valid(b, s)) continue;
-            if (count++ == 0) first = static_cast<int>(s);
-            end = static_cast<int>(s) + 1;
-          }
-          const auto got = read(placed.keys + b, kernels::SequenceKeys{});
-          ASSERT_EQ(got.first, first) << b;
-          ASSERT_EQ(got.end, end) << b;
-          ASSERT_EQ(got.count, count) << b;
-          whole &= count == seq;
-          right &= first == 0 && count == end;
-          left &= count == 0 || (end == seq && count == end - first);
-        }
-        const auto want = whole   ? kernels::kAllValid
-                          : right ? kernels::kRightPadded
-                          : left  ? kernels::kLeftPadded
-                                  : kernels::kAnyMask;
-        ASSERT_EQ(read(placed.kind, std::uint32_t{}), want);
+        expect_classified(
+            mask, batch, seq, [&](std::int64_t b) { return read(placed.keys + b, kernels::SequenceKeys{}); },
+            [&](std::int64_t b, std::int64_t word) {
+              return read(placed.bitmap + b * cuda::ClassifiedMask::words(seq) + word, std::uint32_t{});
+            },
+            read(placed.kind, std::uint32_t{}));
         ASSERT_EQ(read(placed.state, std::uint32_t{}), 0u);
         ASSERT_EQ(read(placed.state + 1, std::uint32_t{}), 0u);
       }

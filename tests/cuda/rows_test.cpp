@@ -4,51 +4,26 @@
 #include <fmt/format.h>
 
 #include "cuda/on_device.hpp"
+#include "cuda/rows_cases.hpp"
 
 namespace gnomon::test {
 namespace {
 
 class Rows : public OnDevice {
  protected:
-  struct Loaded {
-    std::vector<double> wide, narrow, sizes;
-    std::uint32_t flags = 0;
-  };
-
   // Both copies of the tensor's rows, and what the guard said about [least, greatest].
-  static Loaded load(const TestTensor& host, DType narrow, double least, double greatest,
-                     const TestMask* mask = nullptr) {
-    const DeviceTensor tensor(host);
-    const auto& shape = host.view().shape;
-    const std::int64_t rows = shape[0] * shape[1], width = shape[2];
-    const cuda::RowAccess access = cuda::row_access(tensor.const_view());
-    DeviceArray wide(DType::f32, rows * width), small(narrow, rows * width), sizes(DType::f32, rows);
-    DeviceArray range(DType::f32, std::vector<double>{least, greatest}), flags(DType::f32, std::vector<double>{0});
-    std::vector<std::uint8_t> mask_values;
-    std::unique_ptr<DeviceBytes> mask_bytes;
-    auto launch = cuda::load_rows(library(), host.view().dtype, narrow, rows, width, access.vec);
-    launch.params.from = tensor.view().data;
-    launch.params.strides = access.strides;
-    launch.params.wide = wide.data<float>();
-    launch.params.narrow = small.data();
-    launch.params.range = range.data<float>();
-    launch.params.flags = flags.data<kernels::u32>();
-    launch.params.row_sizes = sizes.data<float>();
-    if (mask) {
-      for (std::int64_t b = 0; b < shape[0]; ++b) {
-        for (std::int64_t s = 0; s < shape[1]; ++s) mask_values.push_back(mask->valid(b, s));
-      }
-      mask_bytes = std::make_unique<DeviceBytes>(rows);
-      mask_bytes->upload(mask_values.data());
-      launch.params.mask = {mask_bytes->data<kernels::u8>(), shape[1], shape[1], 1};
-    }
-    launch.run(nullptr);
-    synchronize();
-    EXPECT_TRUE(wide.guards_intact() && small.guards_intact() && sizes.guards_intact());
-    Loaded result{wide.values(), small.values(), sizes.values()};
-    const auto bytes = flags.download();
-    std::memcpy(&result.flags, bytes.data(), sizeof result.flags);
-    return result;
+  static LoadedRows load(const TestTensor& host, DType narrow, double least, double greatest,
+                         const TestMask* mask = nullptr) {
+    return load_rows_of<DeviceBytes>(
+        host, narrow, least, greatest, mask, [&](const ConstTensorView& view, auto&& fill) {
+          const auto& shape = view.shape;
+          const cuda::RowAccess access = cuda::row_access(view);
+          auto launch = cuda::load_rows(library(), view.dtype, narrow, shape[0] * shape[1], shape[2], access.vec);
+          launch.params.strides = access.strides;
+          fill(launch.params);
+          launch.run(nullptr);
+          synchronize();
+        });
   }
 };
 
@@ -63,20 +38,7 @@ TEST_F(Rows, CopiesAreExactFromEveryLayoutAndType) {
         TestTensor host(shape, dtype, layout);
         host.fill_normal(rng);
         const DType narrow = dtype == DType::bf16 ? DType::bf16 : DType::f16;
-        const Loaded got = load(host, narrow, 0, 1e30);
-        const std::vector<double> want = host.values();
-        ASSERT_EQ(got.flags, 0u);
-        for (std::size_t i = 0; i < want.size(); ++i) {
-          ASSERT_EQ(got.wide[i], want[i]) << i;
-          ASSERT_EQ(got.narrow[i], stored(want[i], narrow)) << i;
-        }
-        for (std::size_t r = 0; r < got.sizes.size(); ++r) {
-          double squares = 0;
-          const auto width = static_cast<std::size_t>(shape[2]);
-          for (std::size_t i = 0; i < width; ++i) squares += want[r * width + i] * want[r * width + i];
-          const double size = std::sqrt(squares / static_cast<double>(width));
-          ASSERT_NEAR(got.sizes[r], size, 1e-6 * size);
-        }
+        expect_rows_right(host, narrow, load(host, narrow, 0, 1e30));
       }
     }
   }
@@ -108,7 +70,7 @@ TEST_F(Rows, PaddingOfZerosIsInsideAnyRangeAndOtherPaddingIsNot) {
   for (std::int64_t i = 0; i < 16; ++i) set_value(host.view(), 1, 4, i, 0);
   EXPECT_EQ(load(host, DType::f16, 0.5, 2, &mask).flags, kernels::kOutsideRange);
   mask.set(1, 4, false);
-  const Loaded padded = load(host, DType::f16, 0.5, 2, &mask);
+  const LoadedRows padded = load(host, DType::f16, 0.5, 2, &mask);
   EXPECT_EQ(padded.flags, 0u);
   EXPECT_EQ(padded.sizes[10], -1);
   EXPECT_EQ(padded.sizes[9], 1);

@@ -1,0 +1,66 @@
+// norm_rows on the emulator: a row in part of a warp, in a warp and in a block, and mixes of types.
+#include "emulated/norm.cuh"
+
+#include "cuda/emulated/on_emulator.hpp"
+#include "cuda/norm_cases.hpp"
+
+namespace gnomon::test {
+namespace {
+
+using kernels::bf16;
+using kernels::f16;
+using kernels::none;
+
+// The launch of src/cuda/norm.cpp for one instance.
+template <typename Residual, typename Branch, typename Narrow, typename Out, int kVec, int kLanes, int kChunks>
+void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = true, bool shift = true,
+                  bool norm = true) {
+  ASSERT_GE(std::int64_t{kVec} * kLanes * kChunks, width);
+  const NormCase c{
+      rows,
+      width,
+      {dtype_of<Residual>, optional_dtype_of<Branch>(), optional_dtype_of<Narrow>(), optional_dtype_of<Out>()},
+      bias,
+      shift,
+      norm};
+  expect_norm_right<HostArray>(c, rng, [&](auto&& fill) {
+    constexpr int kThreads = kernels::norm_threads<kLanes>, kRows = kThreads / kLanes;
+    kernels::NormRows p{};
+    p.residual_strides = p.to_strides = {rows, rows * width, width, 1};
+    p.rows = rows;
+    p.width = static_cast<kernels::i32>(width);
+    fill(p);
+    emulator::emulate(&kernels::norm_rows<Residual, Branch, Narrow, Out, kVec, kLanes, kChunks>,
+                      {.blocks = (rows + kRows - 1) / kRows, .threads = kThreads}, rng(), p);
+  });
+}
+
+TEST(EmulatedNorm, PartOfAWarpAWarpAndABlock) {
+  Rng rng(test_seed());
+  for (int i = 0; i < 3; ++i) {
+    expect_right<float, f16, f16, none, 8, 16, 1>(37, 128, rng);
+    expect_right<float, f16, f16, none, 1, 16, 1>(19, 13, rng);
+    expect_right<float, f16, f16, none, 1, 1, 1>(140, 1, rng);
+    expect_right<float, f16, f16, none, 4, 32, 1>(9, 100, rng);
+    expect_right<float, f16, f16, none, 4, 32, 3>(6, 260, rng);
+    expect_right<float, f16, f16, none, 8, 256, 3>(3, 5000, rng);
+    expect_right<float, f16, f16, none, 1, 64, 17>(2, 1023, rng);
+  }
+}
+
+TEST(EmulatedNorm, TypesAndWhatMayBeAbsent) {
+  Rng rng(test_seed());
+  expect_right<bf16, none, none, bf16, 8, 16, 1>(11, 128, rng);
+  expect_right<f16, float, bf16, none, 8, 16, 1>(11, 128, rng);
+  expect_right<float, bf16, none, f16, 8, 16, 1>(11, 128, rng);
+  for (const bool bias : {false, true}) {
+    for (const bool shift : {false, true}) {
+      for (const bool norm : {false, true}) {
+        expect_right<float, float, none, float, 8, 16, 1>(6, 96, rng, bias, shift, norm);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gnomon::test
