@@ -23,6 +23,12 @@ def current_stream(device: torch.device) -> Optional[int]:
     return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
 
 
+def tests_weights_late(device: torch.device) -> bool:
+    """Whether a call is launched there before the test of the weights, which then costs nothing while the device works. Not
+    while a graph is captured: a launch that is thrown away would be a part of it."""
+    return device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
+
+
 def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, contiguous, where the library reads weights: itself, or a copy. Raises CallerError while a graph is captured:
     copying from a device ends the capture."""

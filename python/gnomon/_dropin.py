@@ -14,23 +14,24 @@ import torch
 from torch import nn
 
 from . import _masks, _modes
-from ._adapters import adapter_for, known
-from ._errors import CallerError, EnvironmentError_, NotRecognised
+from ._adapters import Request, adapter_for, known
+from ._errors import CallerError, EnvironmentError_, GnomonError, NotRecognised
 from ._options import engine_options
 from ._state import adopt, drop, state_of
 
 M = TypeVar("M", bound=nn.Module)
 
 
-def _run(module: nn.Module, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Gnomon's answer, or the module's own where ours could be another one."""
+def _run(module: nn.Module, plain: Callable[..., Any], args: Any, kwargs: Any, again: bool = False) -> Any:
+    """Gnomon's answer, or the module's own where ours could be another one. `again`: what was launched for these arguments
+    is of weights that had changed."""
     if _modes.compiling():
         return plain(*args, **kwargs)
     state = state_of(module) or adopt(module)
     out = None if _wanted.out is None else _take_out(module)
     request = None
     try:
-        request = state.request(module, args, kwargs)
+        request = state.request(module, args, kwargs, may_be_thrown_away=out is None and not again)
     except NotRecognised as reason:
         state.fell_back(str(reason))
     if request is None:  # outside of the except: an error of the module's own must not look like ours
@@ -41,15 +42,25 @@ def _run(module: nn.Module, plain: Callable[..., Any], args: Any, kwargs: Any) -
         _check_out(request.x, out)
     try:
         answer = state.answer(request, out)
-    except EnvironmentError_ as error:
-        if out is not None:  # which may be the input, and half written
+    except GnomonError as error:
+        if _is_outdated(request, module):
+            return _run(module, plain, args, kwargs, again=True)
+        if out is not None or not isinstance(error, EnvironmentError_):  # out may be the input, and half written
             raise
         state.fell_back(str(error))
     else:
+        if _is_outdated(request, module):
+            return _run(module, plain, args, kwargs, again=True)
+        state.answered += 1
         if out is not None:
             _count_change(out)
         return answer
     return plain(*args, **kwargs)
+
+
+def _is_outdated(request: Request, module: nn.Module) -> bool:
+    """Was it launched for the module as it was before?"""
+    return request.unwatched_by is not None and request.unwatched_by.changed(module)
 
 
 class Optimized:

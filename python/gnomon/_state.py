@@ -64,16 +64,33 @@ class State:
         """The next call reads every weight again."""
         self._stale = True
 
-    def request(self, module: nn.Module, args: Any, kwargs: Any) -> Request:
-        """The call in the library's terms. Raises NotRecognised when the module's own forward has to answer."""
+    def request(self, module: nn.Module, args: Any, kwargs: Any, may_be_thrown_away: bool = False) -> Request:
+        """The call in the library's terms. Raises NotRecognised when the module's own forward has to answer.
+
+        may_be_thrown_away: the request may come with a watch that was not asked yet (`unwatched_by`): ask it afterwards.
+        """
         if module.training:
             raise NotRecognised(_TRAINING)
         why = _modes.unusual()
         if why is not None:
             raise NotRecognised(why)
-        view = self._view
-        if view is None or self._stale or view.watch.changed(module):
+        view, unwatched_by = self._view, None
+        if view is None or self._stale:
             view = self._look(module)
+        elif may_be_thrown_away and _device.tests_weights_late(view.device):
+            unwatched_by = view.watch
+        elif view.watch.changed(module):
+            view = self._look(module)
+        try:
+            request = self._request_by(view, module, args, kwargs)
+        except Exception:
+            if unwatched_by is None or not unwatched_by.changed(module):
+                raise
+            return self.request(module, args, kwargs)
+        request.unwatched_by = unwatched_by
+        return request
+
+    def _request_by(self, view: _View, module: nn.Module, args: Any, kwargs: Any) -> Request:
         stack, adapter = view.stack, self.adapter
         if stack is None or adapter is None:
             raise NotRecognised(view.refusal)
@@ -104,7 +121,6 @@ class State:
             request.engine.forward(x.transpose(0, 1), request.mask, out.transpose(0, 1))
         else:
             request.engine.forward(x, request.mask, out)
-        self.answered += 1
         return out if request.finish is None else request.finish(out)
 
     def fell_back(self, reason: str) -> None:

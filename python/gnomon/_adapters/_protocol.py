@@ -129,7 +129,7 @@ class Request:
                attention output is 0 there): with such a token the module answers, unless padded_rows is "any"
     """
 
-    __slots__ = ("x", "mask", "causal", "seq_first", "finish", "own_blind_rows", "engine")
+    __slots__ = ("x", "mask", "causal", "seq_first", "finish", "own_blind_rows", "engine", "unwatched_by")
 
     def __init__(
         self,
@@ -142,7 +142,9 @@ class Request:
     ):
         self.x, self.mask, self.causal, self.seq_first = x, mask, causal, seq_first
         self.finish, self.own_blind_rows = finish, own_blind_rows
-        self.engine: Any = None  # set by what runs the request
+        # Set by what runs the request:
+        self.engine: Any = None
+        self.unwatched_by: Any = None  # the watch that is asked only when the call is launched
 
 
 class Adapter:

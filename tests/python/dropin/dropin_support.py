@@ -1,7 +1,11 @@
 """Modules of every family that the drop-in knows, all called one way: family.call(module, x, valid)."""
 
 import copy
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Callable
 
 import torch
@@ -13,6 +17,7 @@ import gnomon
 from reference import Reference
 from stack_config import StackConfig
 
+ROOT = Path(__file__).resolve().parents[3]
 QUICK = {"effort": "estimate", "budget": 0.2}
 D, HEADS, FFN, LAYERS = 32, 4, 64, 2
 
@@ -173,3 +178,9 @@ def ragged(batch: int, seq: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, seq + 1, (batch,), generator=generator)
     return torch.arange(seq)[None, :] < lengths[:, None]
+
+
+def run_python(code: str, *arguments: str, path: str = str(ROOT / "python"), **variables: str):
+    environment = {**os.environ, "PYTHONPATH": path, **variables}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd="/")

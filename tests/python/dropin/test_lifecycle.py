@@ -3,12 +3,9 @@
 import copy
 import gc
 import io
-import os
 import pickle
-import subprocess
 import sys
 import weakref
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,6 +20,7 @@ from dropin_support import (
     HEADS,
     LAYERS,
     QUICK,
+    ROOT,
     assert_in_contract,
     check,
     encoder,
@@ -31,13 +29,13 @@ from dropin_support import (
     fast,
     own_answer,
     reasons,
+    run_python,
 )
 from reference import Reference
 from stack_config import StackConfig
 
 families = pytest.mark.parametrize("family", FAMILIES, ids=str)
 CONFIG = StackConfig(layers=LAYERS, d_model=D, n_heads=HEADS, d_ff=FFN)
-ROOT = Path(__file__).resolve().parents[3]
 
 
 class Fast(gnomon.Optimized, Reference):
@@ -131,6 +129,16 @@ def test_deep_copies_are_independent(family):
     del module
     gc.collect()
     check(family, twin, x)
+
+
+def test_a_shallow_copy_is_the_plain_module_over_the_same_parts():
+    module, x = fast(FAMILIES[0]), torch.randn(2, 5, D)
+    y = check(FAMILIES[0], module, x)
+    twin = copy.copy(module)
+    assert type(twin) is Reference and twin.layers is module.layers
+    with torch.inference_mode():
+        assert_in_contract(twin(x), y)
+    assert torch.equal(check(FAMILIES[0], module, x), y)
 
 
 def test_a_deep_copy_inside_a_larger_model_keeps_shared_modules():
@@ -318,12 +326,6 @@ def test_the_mixin_names_what_optimize_would_take():
     with torch.no_grad():
         module(torch.randn(2, 5, D))
     assert "no adapter knows Fast" in reasons(module)[0] and "one knows `inner` inside of it" in reasons(module)[0]
-
-
-def run_python(code: str, *arguments: str, path: str = str(ROOT / "python"), **variables: str):
-    environment = {**os.environ, "PYTHONPATH": path, **variables}
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd="/")
 
 
 LEAVES_WHILE_PLANNING = """

@@ -1,13 +1,26 @@
 """Changed weights are used by the next call, however they changed; plans on disk never carry one model's answer to another."""
 
 import copy
+import json
 
 import pytest
 import torch
 from torch import nn
 
 import gnomon
-from dropin_support import D, FAMILIES, FEW, assert_in_contract, check, check_falls_back, entry, fast, own_answer
+from dropin_support import (
+    D,
+    FAMILIES,
+    FEW,
+    assert_in_contract,
+    check,
+    check_falls_back,
+    entry,
+    fast,
+    own_answer,
+    reference,
+    run_python,
+)
 
 families = pytest.mark.parametrize("family", FAMILIES, ids=str)
 
@@ -214,3 +227,102 @@ def test_own_answer_is_the_modules_own():
     module, x = fast(family), torch.randn(2, 6, D)
     own_answer(family, module, x)
     assert entry(module)["answered"] == 0
+
+
+@pytest.fixture
+def launched_first(monkeypatch):
+    """The weights are tested after the launch, as on a device that works on its own."""
+    monkeypatch.setattr(gnomon._device, "tests_weights_late", lambda device: True)
+
+
+@pytest.mark.parametrize("family", FEW, ids=str)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_launch_with_old_weights_is_thrown_away(launched_first, family, change):
+    module, x = fast(family), torch.randn(2, 6, D)
+    before = check(family, module, x)
+    (engine,) = gnomon._state.state_of(module).engines
+    CHANGES[change](module)
+    after = check(family, module, x)
+    assert change == "double and back" or not torch.equal(before, after)
+    launched = engine.stats()["forwards"]
+    check(family, module, x)
+    assert engine.stats()["forwards"] == launched + 1  # nothing changed: once
+
+
+def test_old_weights_never_reach_an_output_that_is_given(launched_first):
+    """It may be the input, which a first launch would have overwritten."""
+    family = FEW[0]
+    module, x = fast(family), torch.randn(2, 6, D)
+    check(family, module, x)
+    add_in_place(module)
+    expected, in_place = own_answer(family, module, x), x.clone()
+    with torch.inference_mode():
+        gnomon.forward(module, in_place, out=in_place)
+    assert_in_contract(in_place, expected)
+
+
+def test_a_module_of_other_sizes_after_a_launch_by_the_old_ones(launched_first):
+    family = FEW[0]
+    module, x = fast(family), torch.randn(2, 6, D)
+    check(family, module, x)
+    wider = reference(d_model=2 * D)
+    module.layers, module.config = wider.layers, wider.config
+    check(family, module, torch.randn(2, 6, 2 * D))
+
+
+def test_what_the_module_became_answers_after_a_launch_by_what_it_was(launched_first):
+    family = FEW[0]
+    module, x = fast(family), torch.randn(2, 6, D)
+    check(family, module, x)
+    handle = module.layers[0].fc1.register_forward_hook(lambda *_: None)
+    check_falls_back(family, module, x, reason="hooks")
+    handle.remove()
+    check(family, module, x)
+    module.layers[0].fc1.weight.requires_grad_(True)
+    assert module(x).requires_grad
+    module.double()
+    check_falls_back(family, module, x.double(), reason="float64")
+
+
+PLANS_ONCE = """
+import sys, torch, gnomon
+layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+model = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+gnomon.optimize(model, budget=0.2, plan_dir=sys.argv[1])
+with torch.no_grad():
+    model(torch.ones(2, 6, 32))
+print(gnomon.explain(model).as_dict()["modules"][0]["engines"][0]["stats"])
+"""
+
+
+def test_an_environment_that_is_another_one_is_a_miss(tmp_path):
+    """C17: plans of another library, processor or version are left alone, and their not being used is said."""
+    first = run_python(PLANS_ONCE, str(tmp_path), GNOMON_LOG="info")
+    assert "'store_hits': 0" in first.stdout and "other environments" not in first.stderr, first.stderr
+    assert "'store_hits': 1" in run_python(PLANS_ONCE, str(tmp_path)).stdout
+    (file,) = tmp_path.glob("*.json")
+    stored = json.loads(file.read_text())
+    stored["environment"]["facts"]["gnomon"] = "0.0.1"
+    other = tmp_path / "another-environment.json"
+    other.write_text(json.dumps(stored))
+    file.unlink()
+    again = run_python(PLANS_ONCE, str(tmp_path), GNOMON_LOG="info")
+    assert "'store_hits': 0" in again.stdout and "'problems_planned': 1" in again.stdout
+    assert "1 other environments' plans" in again.stderr
+    assert json.loads(other.read_text()) == stored and file.exists()
+
+
+def test_a_stored_plan_of_another_environment_in_this_ones_file_is_a_miss_too(tmp_path, capfd):
+    family, x = FEW[0], torch.randn(2, 6, D)
+    options = {"effort": "measure", "plan_dir": tmp_path}
+    check(family, fast(family, **options), x)
+    (file,) = tmp_path.glob("*.json")
+    stored = json.loads(file.read_text())
+    stored["environment"]["device"] = "another processor"
+    file.write_text(json.dumps(stored))
+    module = fast(family, **options)
+    check(family, module, x)
+    assert entry(module)["engines"][0]["stats"]["store_hits"] == 0
+    assert "device is 'another processor' there" in capfd.readouterr().err
+    kept = [json.loads(path.read_text()) for path in tmp_path.iterdir() if path != file and path.stat().st_size]
+    assert stored in kept and json.loads(file.read_text())["environment"]["device"] != "another processor"
