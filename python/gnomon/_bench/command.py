@@ -139,7 +139,9 @@ def run(options: argparse.Namespace) -> Dict[str, Any]:
         unknown = set(options.shapes) - {shape.id for shape in shapes}
         if unknown:
             raise SystemExit(f"--shapes {sorted(unknown)}: the suite has {[shape.id for shape in shapes]}")
-        shapes = [shape for shape in shapes if shape.id in options.shapes]
+        chosen = [shape for shape in shapes if shape.id in options.shapes]
+    else:
+        chosen = shapes
     setting = setting_of(options, limits)
     results: Dict[str, Any] = {
         "about": "The PyTorch drop-in against PyTorch, interleaved and judged; python -m gnomon.bench wrote it.",
@@ -155,7 +157,7 @@ def run(options: argparse.Namespace) -> Dict[str, Any]:
     }
     print(text.head(results), flush=True)
     try:
-        over_shapes(options, setting, shapes, results)
+        over_shapes(options, setting, chosen, results)
         results["overhead"] = overhead_of(min(shapes, key=flops), setting)
     except KeyboardInterrupt:
         results["interrupted"] = True

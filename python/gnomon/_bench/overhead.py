@@ -24,10 +24,11 @@ from .work import CannotRun, Setting, Work
 
 REPEATS = 30
 CALLS = 20  # in one sample: the clock's own cost must not show
+SAMPLE_SECONDS = 0.1  # where the suite's smallest shape is a large one, fewer calls
 SHORT_CALLS = 200  # of Python alone: long enough to forget the pass before, whose threads still look for work
 
 
-def _sample(run: Callable[[], Any], calls: int = CALLS) -> float:
+def _sample(run: Callable[[], Any], calls: int) -> float:
     start = time.perf_counter()
     for _ in range(calls):
         run()
@@ -61,10 +62,11 @@ def measure(shape: Shape, setting: Setting) -> Dict[str, Any]:
 
         forward = library.forward
         bare = _bare_call(engine, forward, x, out)
+        calls = max(1, min(CALLS, int(SAMPLE_SECONDS / (1e-6 * _sample(bare, 1)))))
         whole, foreign, python, weights = [], [], [], []  # type: List[float], List[float], List[float], List[float]
         for _ in range(REPEATS):
-            whole.append(_sample(call))
-            foreign.append(_sample(bare))
+            whole.append(_sample(call, calls))
+            foreign.append(_sample(bare, calls))
             library.forward = _returns_zero()
             try:
                 python.append(_sample(call, SHORT_CALLS))
