@@ -194,12 +194,13 @@ Duel Contest::duel(Contender& incumbent, Contender& challenger, double until) {
     if (pairs < 8) its.reason = fmt::format("{} pairs, apart from all the incumbent took", pairs);
   } else if (pairs == kMostPairs) {
     return Duel::tie;
-  } else if (pairs < kFewestPairs) {
-    its.reason = fmt::format("{}; after {} pairs (one pass takes {:.3g} s)", why_over(), pairs, challenger.seconds);
-    return Duel::unfinished;
   } else {
-    its.reason += ", ended by its share of the budget";
     standing = last_look(ratios);
+    if (pairs < kFewestPairs && standing == Standing::open) {
+      its.reason = fmt::format("{}; after {} pairs (one pass takes {:.3g} s)", why_over(), pairs, challenger.seconds);
+      return Duel::unfinished;
+    }
+    its.reason += ", ended by its share of the budget";
     if (standing == Standing::open) return Duel::undecided;
   }
   return standing == Standing::faster ? Duel::faster : Duel::slower;

@@ -70,8 +70,12 @@ Standing look(std::span<const double> ratios, int apart_from) {
 }
 
 Standing last_look(std::span<const double> ratios) {
-  if (static_cast<int>(ratios.size()) < kFewestPairs) return Standing::open;
-  return stand(median_interval(ratios, 0.95));
+  if (static_cast<int>(ratios.size()) >= kFewestPairs) return stand(median_interval(ratios, 0.95));
+  if (ratios.empty()) return Standing::open;
+  const auto [low, high] = std::ranges::minmax(ratios);
+  if (high * kClearRatio < 1) return Standing::faster;
+  if (low > kClearRatio) return Standing::slower;
+  return Standing::open;
 }
 
 }  // namespace gnomon

@@ -27,14 +27,16 @@ enum class Standing { open, faster, slower };
 inline constexpr int kLooks[] = {2, 4, 8, 16, 32};
 inline constexpr int kMostPairs = 32;
 inline constexpr double kLookCoverage = 0.99;
-inline constexpr int kFewestPairs = 3;  // below it a comparison that time ends says nothing
+inline constexpr int kFewestPairs = 3;    // below it a comparison that time ends says nothing, unless all its ratios
+inline constexpr double kClearRatio = 3;  // are this far to one side: more than a neighbour's burst usually makes
 
 // ratios: challenger's time over the incumbent's. Always open between two looks.
 // `apart_from`: of how many samples, all that the incumbent ever took, the range lies wholly to one side of every
 // sample of the challenger; 0 when it does not. A neighbour's burst over two samples makes ratios that are far off and
 // agree.
 Standing look(std::span<const double> ratios, int apart_from);
-// The only look of a comparison that time ends early: the 95 % interval, or [min, max] of at least kFewestPairs.
+// The only look of a comparison that time ends early: the 95 % interval, or [min, max] of at least kFewestPairs, or
+// what is clear.
 Standing last_look(std::span<const double> ratios);
 
 }  // namespace gnomon

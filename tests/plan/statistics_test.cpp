@@ -53,7 +53,14 @@ TEST(Statistics, LooksHappenOnlyAtTheirNumbers) {
   }
 }
 
-TEST(Statistics, AnInterruptedComparisonNeedsThreePairs) {
+TEST(Statistics, AnInterruptedComparisonNeedsThreePairsOrAClearDifference) {
+  EXPECT_EQ(last_look({}), Standing::open);
+  EXPECT_EQ(last_look(std::vector{0.4}), Standing::open);
+  EXPECT_EQ(last_look(std::vector{0.3}), Standing::faster);
+  EXPECT_EQ(last_look(std::vector{3.1}), Standing::slower);
+  EXPECT_EQ(last_look(std::vector{0.02, 0.4}), Standing::open);
+  EXPECT_EQ(last_look(std::vector{0.02, 50.0}), Standing::open);
+  EXPECT_EQ(last_look(std::vector{0.02, 0.3}), Standing::faster);
   EXPECT_EQ(last_look(std::vector{0.5, 0.5}), Standing::open);
   EXPECT_EQ(last_look(std::vector{0.5, 0.6, 0.7}), Standing::faster);
   EXPECT_EQ(last_look(std::vector{1.5, 1.6, 1.7}), Standing::slower);
