@@ -121,6 +121,21 @@ def processor(machine: dict, model: str) -> str:
     return f"{machine['cpu']} (family {machine['family']}, model {machine[model]}), {machine['cores']} cores"
 
 
+def measured_on(results: dict) -> str:
+    """The devices that rows of a bench.json ran on, and the host; files of older versions name the host alone."""
+    machine = results["machine"]
+    host = f"{processor(machine, 'model_number')}, {machine['isa']}"
+    devices = [facts for name, facts in results.get("devices", {}).items() if name != "cpu"]
+    text = [
+        f"{d['name']} (compute capability {d['compute_capability']}, {d['multiprocessors']} multiprocessors, "
+        f"{d['memory_bytes'] / 2**30:.0f} GiB{', kernels for ' + d['architecture'] if 'architecture' in d else ''})"
+        if "multiprocessors" in d
+        else d["name"]
+        for d in devices
+    ]
+    return "; ".join([*text, f"host: {host}"]) if devices else host
+
+
 def peer_version(results: dict, name: str) -> str | None:
     return next(
         (
@@ -183,11 +198,10 @@ def bench_table(folder: Path) -> str:
     rows = [bench_row(row) for row in results["rows"]]
     mean = results["geometric_mean_speedup"]
     rows.append(["", "geometric mean", *[""] * 5, f"**{times(mean)}**" if mean else "–", "", ""])
-    machine = results["machine"]
     notes = "".join(f"; {name} {value}" for name, value in results["notes"].items())
     libraries = ", ".join(f"{name} {version}" for name, version in results["libraries"].items())
     return markdown(header, rows, right=3) + (
-        f"\n{processor(machine, 'model_number')}, {machine['isa']}; Gnomon {results['gnomon']}, {libraries}{notes}; "
+        f"\n{measured_on(results)}; Gnomon {results['gnomon']}, {libraries}{notes}; "
         f"{results['date'][:10]}, {results['seconds']:.0f} s. Medians (quartiles). Worst error: share of the "
         "contract's limit. Scratch: beyond input, output and weights, as share of the activation.\n"
     )
@@ -228,9 +242,24 @@ def best_rival(rows: dict) -> dict | None:
     return min(rivals, key=lambda row: row["seconds"]["median"], default=None)
 
 
+def with_runs_of_their_own(results: dict, folder: Path) -> dict:
+    """A shape that the run did not reach comes from dropin-shape-N.json, where it was run alone."""
+    results = {**results, "shapes": list(results["shapes"]), "runs_of_their_own": []}
+    for at, shape in enumerate(results["shapes"]):
+        path = folder / f"dropin-shape-{shape['id']}.json"
+        if "not_run" not in shape or not path.exists():
+            continue
+        alone = load(path)
+        if [one["problem"] for one in alone["shapes"]] != [shape["problem"]]:
+            raise TableError(f"{path}: expected the shape {shape['problem']} alone, got {[one['problem'] for one in alone['shapes']]}")
+        results["shapes"][at] = alone["shapes"][0]
+        results["runs_of_their_own"].append(f"#{shape['id']} (commit {alone['commit']}, {alone['seconds']:.0f} s)")
+    return results
+
+
 def dropin_table(folder: Path) -> str:
     """The PyTorch drop-in and PyTorch's own ways, from dropin.json (python -m gnomon.bench --json)."""
-    results = load(folder / "dropin.json")
+    results = with_runs_of_their_own(load(folder / "dropin.json"), folder)
     found = {row["name"] for shape in results["shapes"] for row in dropin_rows(shape).values()}
     others = [peer["name"] for peer in results["peers"] if peer["name"] in found - {"gnomon"}]
     if "gnomon" not in found or "reference" not in found:
@@ -271,6 +300,8 @@ def dropin_caption(results: dict) -> str:
         f"{torch['threads']}); commit {results['commit']}, {results['date'][:10]}, {results['seconds']:.0f} s. Medians (quartiles) of "
         "interleaved rounds, ratios round by round; ✗: breaks the contract; worst error: share of the contract's limit."
     )
+    if results["runs_of_their_own"]:
+        text += f" In a run of its own: {', '.join(results['runs_of_their_own'])}."
     if "python_us" in cost:
         text += (
             f" Python's part of a call at shape 1: {cost['python_us']['median']:.1f} µs, of which the test whether any of "

@@ -134,6 +134,16 @@ def test_tables_are_written_and_then_up_to_date(folder):
     assert "not run: memory" in text
 
 
+def test_a_bench_of_a_device_names_it_and_the_host(folder):
+    device = {"name": "A GPU", "compute_capability": "9.0", "multiprocessors": 132, "memory_bytes": 140 * 2**30}
+    for name, caption in (("cpu", "\nA CPU (family 1, model 2), 2 cores, AVX3; Gnomon 0.1.0, oneDNN 2.6.3;"),
+                          ("cuda:0", "\nA GPU (compute capability 9.0, 132 multiprocessors, 140 GiB); host: A CPU (family 1, model 2), 2 cores")):
+        (folder / "results" / "box" / "bench.json").write_text(json.dumps({**BENCH, "devices": {name: device}}))
+        write(folder, block("box/bench"))
+        assert run(folder) == 0
+        assert caption in (folder / "README.md").read_text()
+
+
 def test_the_drop_in_is_compared_with_the_best_that_keeps_the_contract(folder):
     write(folder, block("box/dropin"))
     assert run(folder) == 0
@@ -142,6 +152,19 @@ def test_the_drop_in_is_compared_with_the_best_that_keeps_the_contract(folder):
     assert figures in text and "with SDPA" not in text
     assert "| 2 | `b2 s100` | not run: gnomon: fell back |" in text and "not run: memory" in text
     assert "**4.00×** | **2.00×**" in text and "12.3 µs" in text and "threads: 1" in text
+
+
+def test_a_shape_that_was_not_reached_comes_from_a_run_of_its_own(folder):
+    alone = {**DROPIN, "commit": "def", "shapes": [{**DROPIN["shapes"][0], "id": 14, "problem": "b32 s100000"}]}
+    path = folder / "results" / "box" / "dropin-shape-14.json"
+    path.write_text(json.dumps(alone))
+    write(folder, block("box/dropin"))
+    assert run(folder) == 0
+    text = (folder / "README.md").read_text()
+    assert "| 14 | `b32 s100000` | 1 (0.9–1.1) |" in text and "In a run of its own: #14 (commit def, 12 s)." in text
+    path.write_text(json.dumps({**alone, "shapes": DROPIN["shapes"]}))
+    with pytest.raises(readme_tables.TableError, match="expected the shape b32 s100000 alone"):
+        readme_tables.dropin_table(folder / "results" / "box")
 
 
 def test_a_changed_figure_is_out_of_date(folder):
