@@ -19,8 +19,9 @@ target_link_libraries(gnomon_emulator PUBLIC gnomon_core)
 target_include_directories(gnomon_emulator PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/tests)
 # Not our compiler's warnings: NVRTC's are an error in tests/cuda/compile_test.cpp.
 target_include_directories(gnomon_emulator SYSTEM INTERFACE ${CMAKE_CURRENT_BINARY_DIR}/generated)
-# GCC would go where the links lead.
-target_compile_options(gnomon_emulator INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fno-canonical-system-headers>)
+# GCC would go where the links lead; and dynamic shared memory, thread_local here, has no constructor that it need look for.
+target_compile_options(gnomon_emulator INTERFACE
+                       "$<$<CXX_COMPILER_ID:GNU>:-fno-canonical-system-headers;-fno-extern-tls-init>")
 # The arithmetic of the tensor cores is most of a run's time, whatever the build is for.
 set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/tests/cuda/emulator/wgmma.cpp PROPERTIES COMPILE_OPTIONS -O3)
 

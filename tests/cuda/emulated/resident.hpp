@@ -67,15 +67,12 @@ PackedWeights pack(const Weights& weights, std::uint64_t seed) {
   return packed;
 }
 
-// `clusters`: of the grid, fewer than the batch fills give each several rounds.
+// `clusters`: of the grid.
 template <typename S>
-void expect_resident_right(std::int64_t batch, std::int64_t layers, MaskKind kind, std::uint64_t seed,
-                           int clusters = 2) {
-  const ResidentProblem p(problem_of(S::c, batch, layers), kind, seed);
-  SCOPED_TRACE(
-      fmt::format("{}, g{}-c{}{}", p.name, S::c.groups, S::c.cluster, S::c.paired_activation ? "-paired" : ""));
+void expect_right(void (*kernel)(kernels::resident::Call), const ResidentProblem& p, std::uint64_t seed,
+                  std::int64_t clusters) {
   const PackedWeights packed = pack<S>(*p.weights, seed);
-  const std::int64_t width = S::c.model, filled = (batch + S::l.sequences - 1) / S::l.sequences;
+  const std::int64_t batch = p.problem.batch, layers = p.problem.config.layers, width = S::c.model;
   std::vector<float> output(p.expected.size(), NAN);
   const NormWeights* const last = p.weights->final_norm();
   const std::vector<float> range = {0, 1e30f};
@@ -98,8 +95,8 @@ void expect_resident_right(std::int64_t batch, std::int64_t layers, MaskKind kin
       .layers = static_cast<kernels::i32>(layers),
       .eps = 1e-5f,
   };
-  const auto report = emulator::emulate(&kernels::resident::resident_stack<S>,
-                                        {.blocks = std::min<std::int64_t>(clusters, filled) * S::c.cluster,
+  const auto report = emulator::emulate(kernel,
+                                        {.blocks = clusters * S::c.cluster,
                                          .threads = S::l.threads,
                                          .dynamic_shared_bytes = S::l.shared_bytes,
                                          .cluster = S::c.cluster},
@@ -109,6 +106,17 @@ void expect_resident_right(std::int64_t batch, std::int64_t layers, MaskKind kin
   if (p.mask.empty()) {
     EXPECT_EQ(flags, 0u);
   }
+}
+
+// `clusters`: fewer than the batch fills give each several rounds.
+template <typename S>
+void expect_resident_right(std::int64_t batch, std::int64_t layers, MaskKind kind, std::uint64_t seed,
+                           int clusters = 2) {
+  const ResidentProblem p(problem_of(S::c, batch, layers), kind, seed);
+  SCOPED_TRACE(
+      fmt::format("{}, g{}-c{}{}", p.name, S::c.groups, S::c.cluster, S::c.paired_activation ? "-paired" : ""));
+  const std::int64_t filled = (batch + S::l.sequences - 1) / S::l.sequences;
+  expect_right<S>(&kernels::resident::resident_stack<S>, p, seed, std::min<std::int64_t>(clusters, filled));
 }
 
 }  // namespace gnomon::test
