@@ -392,7 +392,7 @@ def test_overhead_in_python_at_shape_one(monkeypatch):
     with torch.inference_mode():
         module(x)
         monkeypatch.setattr(library(), "forward", overhead._returns_zero())
-        call = min(overhead._sample(lambda: module(x)) for _ in range(200))
-        unit = min(overhead._sample(lambda: torch.empty_like(x)) for _ in range(200))
+        call = min(overhead._sample(lambda: module(x), overhead.CALLS) for _ in range(200))
+        unit = min(overhead._sample(lambda: torch.empty_like(x), overhead.CALLS) for _ in range(200))
     print(f"{call:.2f} us a call, {unit:.2f} us an allocation")
     assert len(list(module.parameters())) == 48 and call < 40 * unit, (call, unit)
