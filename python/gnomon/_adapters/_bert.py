@@ -7,7 +7,7 @@ from typing import Any, Optional
 import torch
 
 from .._errors import expect
-from ._protocol import Adapter, Request, Stack, expect_children
+from ._protocol import Adapter, Request, Stack, expect_children, expect_dropouts
 from ._transformers import (
     activation_name,
     expect_class,
@@ -60,6 +60,8 @@ class BertEncoderAdapter(Adapter):
         expect(activation_name(between.intermediate_act_fn) == stack.activation, f"layer {n} has another activation")
         expect_class(out, _CODE, "BertOutput")
         expect_children(out, "dense", "LayerNorm", "dropout")
+        for owner in (attention.self, attention.output, out):
+            expect_dropouts(owner, "dropout")
         for part, name in (("q_proj", "query"), ("k_proj", "key"), ("v_proj", "value")):
             stack.linear(f"{own}attn.{part}", getattr(attention.self, name))
         stack.linear(own + "attn.out_proj", attention.output.dense)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from .._errors import expect
-from ._protocol import Adapter, Request, Stack, expect_children
+from ._protocol import Adapter, Request, Stack, expect_children, expect_dropouts
 from ._transformers import activation_name, expect_class, expect_known_release, is_class, model_output
 
 _CODE = "transformers.models.gpt2.modeling_gpt2"
@@ -49,6 +49,8 @@ class GPT2ModelAdapter(Adapter):
         expect_class(mlp, _CODE, "GPT2MLP")
         expect_children(mlp, "c_fc", "c_proj", "act", "dropout")
         expect(activation_name(mlp.act) == stack.activation, f"block {n} has another activation")
+        expect_dropouts(attention, "attn_dropout", "resid_dropout")
+        expect_dropouts(mlp, "dropout")
         stack.norm(own + "norm1", block.ln_1)
         self._add_joint_projection(stack, own, attention.c_attn)
         _add_conv1d(stack, own + "attn.out_proj", attention.c_proj)

@@ -18,13 +18,14 @@ _HARMLESS = {
     "__annotate__", "__slotnames__", "__annotate_func__", "__annotations_cache__", "gnomon_options", "extra_repr",
 }  # fmt: skip
 
+_LEAVES = (nn.MultiheadAttention, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity, nn.GELU, nn.ReLU)
 # PyTorch's functions that an answer goes through; a class that has others in their place is another class.
 _CODE = {
     (kind, name): getattr(kind, name)
     for kind, names in (
         (nn.TransformerEncoder, ("forward",)),
         (nn.TransformerEncoderLayer, ("forward", "_sa_block", "_ff_block")),
-        *((kind, ("forward",)) for kind in (nn.MultiheadAttention, nn.Linear, nn.LayerNorm, nn.Dropout, nn.GELU, nn.ReLU)),
+        *((kind, ("forward",)) for kind in _LEAVES),
     )
     for name in names
 }
@@ -188,6 +189,16 @@ def expect_children(module: Any, *names: str) -> None:
         raise NotRecognised(f"{type(module).__name__} has an extra submodule `{extra}`")
     for missing in sorted(want - have):
         raise NotRecognised(f"{type(module).__name__} has no submodule `{missing}`")
+
+
+def expect_dropouts(module: Any, *names: str) -> None:
+    """Raises NotRecognised unless these submodules do nothing in evaluation mode."""
+    for name in names:
+        part = getattr(module, name)
+        expect(
+            plain_class(part) in (nn.Dropout, nn.Identity),
+            f"{type(module).__name__}.{name} is a {type(part).__name__}, not an nn.Dropout",
+        )
 
 
 def expect_untouched(parts: Sequence[nn.Module], names: Callable[[nn.Module], str]) -> None:

@@ -10,9 +10,10 @@ from torch.nn import functional as F
 
 from .._errors import expect
 from .._masks import additive_padding, is_causal_mask
-from ._protocol import Adapter, Request, Stack, expect_children, plain_class
+from ._protocol import Adapter, Request, Stack, expect_children, expect_dropouts, plain_class
 
-_LAYER_PARTS = ["self_attn", "linear1", "dropout", "linear2", "norm1", "norm2", "dropout1", "dropout2"]
+_DROPOUTS = ("dropout", "dropout1", "dropout2")
+_LAYER_PARTS = ("self_attn", "linear1", "linear2", "norm1", "norm2", *_DROPOUTS)
 
 
 def activation_name(activation: object) -> str:
@@ -27,11 +28,12 @@ def activation_name(activation: object) -> str:
 
 
 def _add_layer(stack: Stack, n: int, layer: Any) -> None:
-    own = "layers.%d." % n
+    own = f"layers.{n}."
     attention = layer.self_attn
     expect(plain_class(attention) is nn.MultiheadAttention, f"{own}self_attn is a {type(attention).__name__}")
     expect_children(layer, *_LAYER_PARTS, *(["activation"] if isinstance(layer.activation, nn.Module) else []))
     expect_children(attention, "out_proj")
+    expect_dropouts(layer, *_DROPOUTS)
     expect(activation_name(layer.activation) == stack.activation, f"{own}activation differs from layer 0's")
     expect(attention.num_heads == stack.n_heads, f"{own}self_attn has another number of heads than layer 0's")
     expect(layer.norm_first == (stack.norm_placement == "pre"), f"{own}norm_first differs from layer 0's")

@@ -182,6 +182,21 @@ def test_changed_modules_answer_for_themselves(family, change, when):
     assert CHANGES[change][1] in reasons(module)[-1]
 
 
+@pytest.mark.parametrize("family", [f for f in FAMILIES if "reference" not in f.name], ids=str)
+def test_another_module_in_a_dropouts_place_is_seen(family):
+    module, x = fast(family), torch.randn(2, 6, D)
+    found = [(m, name) for m in module.modules() for name, part in m.named_children() if type(part) is nn.Dropout]
+    found.remove((module, "drop")) if family.name == "gpt2" else None  # runs with the embeddings, which are not replaced
+    assert len(found) >= 3
+    for owner, name in found:
+        dropout = getattr(owner, name)
+        setattr(owner, name, Scale().eval())
+        check_falls_back(family, module, x, reason="is a Scale, not an nn.Dropout")
+        setattr(owner, name, nn.Identity().eval())
+        check(family, module, x)
+        setattr(owner, name, dropout)
+
+
 @families
 def test_a_hook_taken_off_brings_gnomon_back(family):
     module, x = fast(family), torch.randn(2, 6, D)
