@@ -46,7 +46,8 @@ def _entry(name: str, module: nn.Module, state: Optional[State]) -> Dict[str, An
         engines = state.engines
         entry["adapter"] = state.adapter.name if state.adapter else None
         entry["answered"] = state.answered
-        entry["fallbacks"] = [{"reason": reason, "count": count} for reason, count in state.fallbacks.items()]
+        told = list(state.fallbacks.items())  # at once: other threads may be adding to it
+        entry["fallbacks"] = [{"reason": reason, "count": count} for reason, count in told]
         entry["options"] = {name: str(value) for name, value in state.options.items()}
         entry["engines"] = [{"config": engine.config, "stats": engine.stats()} for engine in engines]
         entry["problems"] = [record for engine in engines for record in engine.explain()]

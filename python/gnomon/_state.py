@@ -32,6 +32,7 @@ class _View:
     def __init__(self, watch: Watch, stack: Optional[Stack], refusal: str, engines: Dict[bool, Engine]):
         self.watch, self.stack, self.refusal, self.engines = watch, stack, refusal, engines
         self.device = torch.device("cpu") if stack is None else stack.device
+        self.refreshed: object = None  # the State's own when it was begun to be read
 
 
 class State:
@@ -46,7 +47,7 @@ class State:
         self._module_name = type(module).__name__
         self._lock = threading.RLock()
         self._view: Optional[_View] = None
-        self._stale = False  # refresh() was called
+        self._refreshed = object()  # another one with each refresh(): a view of the one before is out of date
         _all.add(self)
 
     @property
@@ -62,7 +63,7 @@ class State:
 
     def refresh(self) -> None:
         """The next call reads every weight again."""
-        self._stale = True
+        self._refreshed = object()
 
     def request(self, module: nn.Module, args: Any, kwargs: Any, may_be_thrown_away: bool = False) -> Request:
         """The call in the library's terms. Raises NotRecognised when the module's own forward has to answer.
@@ -75,7 +76,7 @@ class State:
         if why is not None:
             raise NotRecognised(why)
         view, unwatched_by = self._view, None
-        if view is None or self._stale:
+        if view is None or view.refreshed is not self._refreshed:
             view = self._look(module)
         elif may_be_thrown_away and _device.tests_weights_late(view.device):
             unwatched_by = view.watch
@@ -134,10 +135,9 @@ class State:
     def _look(self, module: nn.Module) -> _View:
         """Reads the module anew. Its engines take the new weights, or go when its structure is another one."""
         with self._lock:
-            view = self._view
-            if view is not None and not self._stale and not view.watch.changed(module):
+            view, refreshed = self._view, self._refreshed
+            if view is not None and view.refreshed is refreshed and not view.watch.changed(module):
                 return view  # another thread was here first
-            self._stale = False
             engines = {} if view is None else view.engines
             try:
                 view = self._read(module, engines)
@@ -145,6 +145,7 @@ class State:
                 view = _refused(module, str(reason), engines)
             except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as odd:  # what no adapter expected
                 view = _refused(module, f"its structure is another one: {type(odd).__name__}: {odd}", engines)
+            view.refreshed = refreshed  # as it was before the reading: a refresh() since then asks for another one
             self._view = view
             return view
 

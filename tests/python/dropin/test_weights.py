@@ -2,6 +2,7 @@
 
 import copy
 import json
+import threading
 
 import pytest
 import torch
@@ -164,6 +165,36 @@ def test_a_change_that_pytorch_does_not_count_is_documented_to_need_refresh():
         stale = module(x)
     gnomon.refresh(module)
     assert torch.equal(stale, before) and not torch.equal(check(family, module, x), stale)
+
+
+def test_no_call_runs_on_the_old_weights_while_another_one_reads_the_refreshed(monkeypatch):
+    module, x = fast(FEW[0], force={"fused_attention": True}), torch.randn(2, 6, D)
+    before, answers = check(FEW[0], module, x), []
+    reading, go_on = threading.Event(), threading.Event()
+    adapter = type(gnomon._state.state_of(module).adapter)
+    describe = adapter.describe
+
+    def slowly(self, module):
+        reading.set()
+        assert go_on.wait(60)
+        return describe(self, module)
+
+    def work():
+        with torch.inference_mode():
+            answers.append(module(x))
+
+    monkeypatch.setattr(adapter, "describe", slowly)
+    module.layers[0].fc1.weight.data.add_(1.0)
+    gnomon.refresh(module)
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    threads[0].start()
+    assert reading.wait(60)
+    threads[1].start()
+    threads[1].join(0.2)  # long enough to answer, did it not wait
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert torch.equal(*answers) and not torch.equal(answers[0], before)
 
 
 def test_unchanged_weights_are_packed_once(monkeypatch):
