@@ -64,8 +64,9 @@ GNOMON_API void gnomon_weights_destroy(gnomon_weights* weights);
 
 GNOMON_API gnomon_status gnomon_options_create(gnomon_options** out);
 /* device, effort (estimate|measure|exhaustive|stored), budget (seconds), total_budget, plan_dir, fp32_only (on|off),
- * exact_activation, memory_limit ("512MiB"), threads, force ("fused_qkv=off,slices=4"), timing (warm|cold),
- * background (on|off), abs, rel, headroom, max_plans, range_check (device|off). */
+ * exact_activation, memory_limit ("512MiB", of tensors, weights and scratch together), threads,
+ * force ("fused_qkv=off,slices=4"), timing (warm|cold), background (on|off), abs, rel, headroom, max_plans,
+ * range_check (device|off). */
 GNOMON_API gnomon_status gnomon_options_set(gnomon_options* options, const char* name, const char* value);
 GNOMON_API void gnomon_options_destroy(gnomon_options* options);
 

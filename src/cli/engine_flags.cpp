@@ -24,7 +24,7 @@ constexpr std::array flags = {
     Flag{"--plan-dir", "plan_dir", nullptr,
          "Folder of stored plans; '' keeps them in memory (default $GNOMON_PLAN_DIR or the user's cache)"},
     Flag{"--threads", "threads", nullptr, "Use at most so many threads"},
-    Flag{"--memory-limit", "memory_limit", nullptr, "Scratch memory a plan may use, as 512MiB"},
+    Flag{"--memory-limit", "memory_limit", nullptr, "What tensors, weights and scratch may take, as 512MiB"},
     Flag{"--force", "force", nullptr, "Only candidates with these choices: fused_qkv=off,slices=4"},
     Flag{"--timing", "timing", nullptr, "warm (default) | cold: empty the caches before each timed run"},
     Flag{"--fp32-only", "fp32_only", "on", "No bf16, fp16 or tf32"},

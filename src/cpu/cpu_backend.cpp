@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/error.hpp"
 #include "core/memory.hpp"
@@ -76,9 +75,9 @@ class CpuBackend final : public Backend {
 
   Candidate plain(const Problem&) const override { return to_candidate(plain_choices(threads_)); }
   Candidate estimate(const Problem& problem, const Constraints& constraints) const override {
-    const std::int64_t room =
-        std::min(available_memory().bytes, constraints.memory_limit.value_or(std::numeric_limits<std::int64_t>::max()));
-    return forced_candidate(shrunk_to_fit(problem, estimate_choices(problem, threads_), room), constraints.forced);
+    const Choices choices = estimate_choices(problem, threads_);
+    const std::int64_t room = room_for_scratch(memory_need(problem, choices), constraints, available_memory().bytes);
+    return forced_candidate(shrunk_to_fit(problem, choices, room), constraints.forced);
   }
   double estimate_plain_seconds(const Problem& problem) const override { return plain_seconds(problem, threads_); }
   std::vector<Group> groups(const Problem& problem, const Candidate& incumbent) const override {

@@ -192,6 +192,14 @@ std::vector<Group> search_groups(const Problem& problem, const Choices& incumben
   return groups;
 }
 
+// The stack path's products read packed copies, beside the caller's weights.
+MemoryNeed memory_need(const Problem& problem, const Choices& c) {
+  const std::int64_t weights = weight_bytes(problem.config, sizeof(float));
+  return {.tensors = tensor_bytes(problem),
+          .weights = c.path == Path::plain ? weights : 2 * weights,
+          .scratch = scratch_bytes(problem, c)};
+}
+
 std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints, const Candidate& candidate) {
   Choices c;
   try {
@@ -208,10 +216,7 @@ std::optional<Refusal> refuses(const Problem& problem, const Constraints& constr
     if (!cpu_info().bf16) return Refusal{"precision: this CPU has no bf16 products (avx512_bf16)"};
   }
   const std::int64_t scratch = scratch_bytes(problem, c);
-  if (constraints.memory_limit && scratch > *constraints.memory_limit) {
-    return Refusal{fmt::format("needs {} of scratch, memory_limit is {}", format_bytes(static_cast<double>(scratch)),
-                               format_bytes(static_cast<double>(*constraints.memory_limit)))};
-  }
+  if (auto refusal = refuses_memory(memory_need(problem, c), constraints)) return refusal;
   if (const AvailableMemory available = available_memory(); scratch > available.bytes) {
     return Refusal{fmt::format("needs {} of scratch, {} are available ({})", format_bytes(static_cast<double>(scratch)),
                                format_bytes(static_cast<double>(available.bytes)), available.source)};

@@ -8,6 +8,7 @@
 #include "core/problem.hpp"
 #include "cpu/choices.hpp"
 #include "plan/candidate.hpp"
+#include "plan/memory_need.hpp"
 
 namespace gnomon::cpu {
 
@@ -20,6 +21,7 @@ Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& fo
 // Of a pass of the reference path, from the measured peak of one core (product_peak) and a stated number of passes.
 double plain_seconds(const Problem& problem, int threads);
 std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, int threads);
+MemoryNeed memory_need(const Problem& problem, const Choices& choices);
 std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints, const Candidate& candidate);
 // On a part of the batch, slices larger than the part, or too few for the workers, are other slices than on the whole.
 std::optional<Refusal> unlike_whole(const Problem& part, const Problem& whole, const Choices& choices);

@@ -35,7 +35,7 @@ class Candidate {
   std::vector<Choice> choices_;
 };
 
-// Why a candidate cannot run a problem. `reason` carries numbers ("needs 812 MiB, memory_limit is 512 MiB").
+// Why a candidate cannot run a problem. `reason` carries numbers ("threads=8: at most 2 here").
 struct Refusal {
   std::string reason;
 };
@@ -48,7 +48,7 @@ struct Constraints {
   std::vector<Choice> forced;                // "fused_qkv=off": only candidates with this value
   bool fp32_only = false;                    // no bf16, fp16, tf32
   bool exact_activation = false;             // no tanh in place of erf
-  std::optional<std::int64_t> memory_limit;  // bytes, beyond input and output and weights
+  std::optional<std::int64_t> memory_limit;  // bytes, of all that running it takes (memory_need.hpp)
   std::optional<int> threads;                // at most so many
   Timing timing = Timing::warm;              // a demand on the measurement: no candidate is refused for it
   std::string to_string() const;             // "" when nothing is demanded

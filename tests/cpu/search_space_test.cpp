@@ -70,12 +70,15 @@ TEST_F(SearchSpaceTest, MemoryLimitIsKeptToTheByte) {
         c.path == cpu::Path::plain
             ? reference::PlainPass::scratch_floats(problem_.config, problem_.batch, problem_.seq, problem_.seq, 1)
             : cpu::make_stack_layout(problem_, c).total_floats;
+    const std::int64_t weights = weight_bytes(problem_.config, 4) * (c.path == cpu::Path::plain ? 1 : 2);
+    const std::int64_t needed = tensor_bytes(problem_) + weights + floats * 4;
     const Candidate candidate = cpu::to_candidate(c);
-    EXPECT_FALSE(cpu::refuses(problem_, {.memory_limit = floats * 4}, candidate)) << candidate.to_string();
-    const auto refusal = cpu::refuses(problem_, {.memory_limit = floats * 4 - 1}, candidate);
+    EXPECT_FALSE(cpu::refuses(problem_, {.memory_limit = needed}, candidate)) << candidate.to_string();
+    const auto refusal = cpu::refuses(problem_, {.memory_limit = needed - 1}, candidate);
     ASSERT_TRUE(refusal) << candidate.to_string();
     EXPECT_THAT(refusal->reason, HasSubstr("memory_limit"));
-    EXPECT_THAT(refusal->reason, HasSubstr(format_bytes(static_cast<double>(floats * 4))));
+    for (const std::int64_t bytes : {needed, weights, floats * 4})
+      EXPECT_THAT(refusal->reason, HasSubstr(format_bytes(static_cast<double>(bytes))));
   }
 }
 

@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "cpu/cpu_info.hpp"
 #include "engine/cpu_case.hpp"
+#include "plan/memory_need.hpp"
 
 namespace gnomon::test {
 namespace {
@@ -261,7 +262,8 @@ TEST(CpuShapes, AMemoryLimitIsKeptOrRefusedWithNumbers) {
   const CpuCase c{.problem = problem(64, 64, small(true))};
   auto options = quick_options();
   options.budget_seconds = 0.3;
-  options.constraints.memory_limit = 1 << 20;
+  const std::int64_t beside = tensor_bytes(c.problem) + 2 * weight_bytes(c.problem.config, 4);
+  options.constraints.memory_limit = beside + (1 << 20);
   expect_right(c, options);
   Caller caller(c);
   Engine engine(caller.weights(), options);

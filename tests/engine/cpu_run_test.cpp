@@ -10,6 +10,7 @@
 
 #include "core/log.hpp"
 #include "engine/cpu_case.hpp"
+#include "plan/memory_need.hpp"
 #include "support/allocation_counter.hpp"
 
 extern char** environ;
@@ -92,7 +93,7 @@ TEST(CpuRun, ThePlainPathUsesTheWeightsWhereTheyLie) {
 TEST(CpuRun, LittleMemoryMeansSmallSlices) {
   CpuCase c{.problem = parse_problem("b32 s16 d32 h4 l2 f48")};
   auto options = quick_options();
-  options.constraints.memory_limit = 40 << 10;
+  options.constraints.memory_limit = tensor_bytes(c.problem) + 2 * weight_bytes(c.problem.config, 4) + (40 << 10);
   Caller caller(c);
   Engine engine(caller.weights(), options);
   caller.expect_right_answer(engine);
