@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "cuda/resident_choices.hpp"
+#include "cuda/resident_split.hpp"
 
 namespace gnomon::cuda {
 namespace {
@@ -12,48 +14,11 @@ namespace {
 using kernels::resident::Choices;
 using kernels::resident::kMostShared;
 using kernels::resident::Layout;
+using kernels::resident::Packing;
 
 constexpr std::int64_t kMostSeq = 128;  // scores of more keys do not fit a thread's registers
 constexpr int kLeastStages = 4;         // weights on their way
 constexpr std::int64_t kWidths[] = {64, 128};
-
-kernels::resident::Activation device_activation(Activation activation) {
-  switch (activation) {
-    case Activation::gelu_erf:
-      return kernels::resident::Activation::gelu;
-    case Activation::gelu_tanh:
-      return kernels::resident::Activation::gelu_tanh;
-    case Activation::relu:
-      break;
-  }
-  return kernels::resident::Activation::relu;
-}
-
-Choices choices_of(const ResidentSpec& spec, const ResidentForm& form) {
-  const StackConfig& c = spec.config;
-  return {.seq = static_cast<int>(spec.seq),
-          .model = static_cast<int>(c.d_model),
-          .heads = static_cast<int>(c.n_heads),
-          .hidden = static_cast<int>(c.d_ff),
-          .causal = c.causal,
-          .pre_norm = c.norm == NormPlacement::pre,
-          .final_norm = c.final_norm,
-          .masked = spec.masked,
-          .activation = device_activation(c.activation),
-          .paired_activation = form.paired_activation,
-          .groups = form.groups,
-          .cluster = form.cluster};
-}
-
-KernelSource source(const char* file, const char* kernel, const Choices& c) {
-  return {.file = file,
-          .expression =
-              fmt::format("gnomon::kernels::resident::{}<gnomon::kernels::resident::Stack<{}, {}, {}, {}, {}, {}, "
-                          "{}, {}, {}, {}, {}, {}>>",
-                          kernel, c.seq, c.model, c.heads, c.hidden, c.causal, c.pre_norm, c.final_norm, c.masked,
-                          static_cast<int>(c.activation), c.paired_activation, c.groups, c.cluster),
-          .defines = {}};
-}
 
 // What no form can help.
 std::optional<std::string> refuses_stack(const ResidentSpec& spec, const DeviceProperties& device) {
@@ -74,13 +39,27 @@ std::optional<std::string> refuses_stack(const ResidentSpec& spec, const DeviceP
   return {};
 }
 
+LaunchShape shape_of(const ResidentSpec& spec, const ResidentForm& form, const DeviceProperties& device) {
+  const Layout layout(resident_choices(spec, form));
+  const std::int64_t clusters = (spec.batch + layout.sequences - 1) / layout.sequences;
+  return {.blocks = std::min<std::int64_t>(clusters, device.multiprocessors / form.cluster) * form.cluster,
+          .threads = layout.threads,
+          .dynamic_shared_bytes = layout.shared_bytes,
+          .cluster = form.cluster};
+}
+
 }  // namespace
 
 std::string ResidentForm::to_string() const {
+  if (split) return fmt::format("split-c{}", cluster);
   return fmt::format("g{}-c{}{}", groups, cluster, paired_activation ? "-paired" : "");
 }
 
 std::optional<ResidentForm> ResidentForm::parse(std::string_view text) {
+  for (const int cluster : {1, 2, 4, 8}) {
+    const ResidentForm form{.cluster = cluster, .split = true};
+    if (form.to_string() == text) return form;
+  }
   for (const int groups : {1, 2}) {
     for (const int cluster : {1, 2}) {
       for (const bool paired : {false, true}) {
@@ -94,6 +73,7 @@ std::optional<ResidentForm> ResidentForm::parse(std::string_view text) {
 
 std::optional<std::string> refuses_resident(const ResidentSpec& spec, const ResidentForm& form,
                                             const DeviceProperties& device) {
+  if (form.split) return refuses_split(spec, form, device);
   if (const auto reason = refuses_stack(spec, device)) return reason;
   const int tiles = static_cast<int>((spec.seq + 63) / 64);
   if (form.groups * form.cluster % tiles != 0 || (form.groups < tiles && form.groups != 1))
@@ -101,7 +81,7 @@ std::optional<std::string> refuses_resident(const ResidentSpec& spec, const Resi
                        form.groups * form.cluster);
   if (form.paired_activation && spec.config.activation == Activation::relu)
     return fmt::format("{}: ReLU is computed in pairs anyway", form.to_string());
-  const Layout layout(choices_of(spec, form));
+  const Layout layout(resident_choices(spec, form));
   if (layout.stages < kLeastStages)
     return fmt::format(
         "{}: of {} bytes of shared memory, activations and vectors take {}; {} tiles of weights of {} "
@@ -124,21 +104,31 @@ std::vector<ResidentForm> resident_forms(const ResidentSpec& spec, const DeviceP
 }
 
 KernelSource resident_source(const ResidentSpec& spec, const ResidentForm& form) {
-  return source("resident.cuh", "resident_stack", choices_of(spec, form));
+  if (form.split) return split_source(spec, form);
+  const Choices c = resident_choices(spec, form);
+  return {.file = "resident.cuh",
+          .expression =
+              fmt::format("gnomon::kernels::resident::resident_stack<gnomon::kernels::resident::Stack<{}, {}, {}, {}, "
+                          "{}, {}, {}, {}, {}, {}, {}, {}>>",
+                          c.seq, c.model, c.heads, c.hidden, c.causal, c.pre_norm, c.final_norm, c.masked,
+                          static_cast<int>(c.activation), c.paired_activation, c.groups, c.cluster),
+          .defines = {}};
 }
 
 KernelSource resident_pack_source(const ResidentSpec& spec) {
-  ResidentSpec any = spec;  // the same for all of these
-  any.seq = 1;
-  any.masked = false;
-  return source("resident_pack.cuh", "pack_layer", choices_of(any, {}));
+  const Choices c = resident_choices(spec, {});
+  return {.file = "resident_pack.cuh",
+          .expression =
+              fmt::format("gnomon::kernels::resident::pack_layer<gnomon::kernels::resident::Packed<{}, {}, {}, {}>>",
+                          c.model, c.heads, c.hidden, static_cast<int>(c.activation)),
+          .defines = {}};
 }
 
 ResidentWeights::ResidentWeights(KernelLibrary& library, const StackConfig& config, const WeightsLayout& layout,
                                  std::shared_ptr<const WeightsCopy> fp32, CUstream stream)
     : fp32_(std::move(fp32)), final_norm_(layout.final_norm) {
   const ResidentSpec spec{.config = config};
-  const Layout sizes(choices_of(spec, {}));
+  const Packing sizes(resident_choices(spec, {}));
   const auto layers = layout.layers.size();
   const std::size_t layer_bytes =
       static_cast<std::size_t>(sizes.layer_tiles) * static_cast<std::size_t>(sizes.tile_bytes);
@@ -180,15 +170,11 @@ Launch<kernels::resident::Call> resident(KernelLibrary& library, const ResidentS
                                          const ResidentWeights& weights) {
   const DeviceProperties& device = library.device().properties();
   if (const auto reason = refuses_resident(spec, form, device)) throw_internal("{}", *reason);
-  const Layout layout(choices_of(spec, form));
-  const std::int64_t clusters = (spec.batch + layout.sequences - 1) / layout.sequences;
+  const LaunchShape shape = form.split ? split_shape(spec, form, device) : shape_of(spec, form, device);
   const std::int64_t width = spec.config.d_model;
   Launch<kernels::resident::Call> launch;
-  launch.kernel = &library.get(resident_source(spec, form), layout.shared_bytes);
-  launch.shape = {.blocks = std::min<std::int64_t>(clusters, device.multiprocessors / form.cluster) * form.cluster,
-                  .threads = layout.threads,
-                  .dynamic_shared_bytes = layout.shared_bytes,
-                  .cluster = form.cluster};
+  launch.kernel = &library.get(resident_source(spec, form), shape.dynamic_shared_bytes);
+  launch.shape = shape;
   launch.params = {.input_sequence = spec.seq * width,
                    .input_token = width,
                    .output_sequence = spec.seq * width,

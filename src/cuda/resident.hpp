@@ -25,15 +25,16 @@ struct ResidentForm {
   int groups = 2;   // warpgroups of a CTA, each with 64 tokens
   int cluster = 1;  // CTAs that share a stream of weights, and a sequence when it is longer than one CTA's tokens
   bool paired_activation = false;  // the activation in fp16, two values at a time
+  bool split = false;              // a cluster shares each sequence, `groups` means nothing (resident_split.hpp)
 
-  std::string to_string() const;  // "g2-c1", "g1-c2-paired"
+  std::string to_string() const;  // "g2-c1", "g1-c2-paired", "split-c8"
   static std::optional<ResidentForm> parse(std::string_view text);
   bool operator==(const ResidentForm&) const = default;
 };
 
 std::optional<std::string> refuses_resident(const ResidentSpec& spec, const ResidentForm& form,
                                             const DeviceProperties& device);
-// Those that can run, the one to begin with first.
+// Those that can run, the one to begin with first; without the split ones, which were not seen on a GPU yet.
 std::vector<ResidentForm> resident_forms(const ResidentSpec& spec, const DeviceProperties& device);
 
 KernelSource resident_source(const ResidentSpec& spec, const ResidentForm& form);

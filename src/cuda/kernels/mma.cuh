@@ -44,6 +44,11 @@ __device__ __forceinline__ void store_matrices(u32 address, const u32* a) {
                "r"(a[2]), "r"(a[3])
                : "memory");
 }
+__device__ __forceinline__ void store_matrices_transposed(u32 address, const u32* a) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a[0]),
+               "r"(a[1]), "r"(a[2]), "r"(a[3])
+               : "memory");
+}
 
 // kBytes of global memory to shared memory, or that many zeros where there is nothing to read.
 template <int kBytes>

@@ -11,7 +11,7 @@
 namespace gnomon::kernels::resident {
 
 // Of a thread, when there are three warpgroups: 2 * 240 + 24 of the 512 that each lane of a scheduler has.
-constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
+constexpr int kConsumerRegisters = 240;
 
 // One warpgroup's 64 tokens and what it shares with the sequence's other warpgroups.
 template <typename S>

@@ -19,18 +19,54 @@ struct Choices {
   bool causal, pre_norm, final_norm, masked;
   Activation activation;
   bool paired_activation;  // in fp16, two at a time
-  int groups;              // warpgroups of a CTA, each with 64 tokens
-  int cluster;             // CTAs that share one stream of weights
+  int groups;              // warpgroups of a CTA, each with 64 tokens (split: each with 64 features)
+  int cluster;             // CTAs that share one stream of weights (split: one sequence)
 };
 
 constexpr int kMostShared = 232448;  // 227 KiB: all that a block may have on Hopper
 
 GNOMON_ANYWHERE constexpr int up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
-struct Layout {
+// How a layer's weights are packed: the same for all forms of the kernel.
+struct Packing {
+  int head = 0;
+
+  // Weights come as blocks of [model][model] fp16, in tiles of [model][64]: K, V, Q, the output projection, then in
+  // turn the two products of the feed-forward block, for `model` hidden units at a time.
+  int units = 0, chunks = 0, layer_tiles = 0, tile_bytes = 0;
+
+  // The vectors of a layer, in floats: what accumulators start from in doubled order, the rest in fragment order.
+  int bias_k = 0, bias_v = 0, bias_q = 0, bias_1 = 0, bias_o = 0, bias_2 = 0, gain1 = 0, shift1 = 0, gain2 = 0,
+      shift2 = 0, layer_floats = 0;
+
+  GNOMON_ANYWHERE constexpr explicit Packing(const Choices& c) {
+    head = c.model / c.heads;
+    units = c.model / 64;
+    chunks = c.hidden / c.model;
+    layer_tiles = (4 + 2 * chunks) * units;
+    tile_bytes = 128 * c.model;
+
+    bias_k = 0, bias_v = 2 * c.model, bias_q = 4 * c.model, bias_1 = 6 * c.model;
+    bias_o = bias_1 + 2 * c.hidden;
+    bias_2 = bias_o + c.model;
+    gain1 = bias_2 + c.model, shift1 = gain1 + c.model;
+    gain2 = shift1 + c.model, shift2 = gain2 + c.model;
+    layer_floats = shift2 + c.model;
+  }
+};
+
+// What the weights' packing is instantiated with.
+template <int kModel, int kHeads, int kHidden, int kActivation>
+struct Packed {
+  static constexpr Choices c{
+      0, kModel, kHeads, kHidden, false, false, false, false, static_cast<Activation>(kActivation), false, 0, 0};
+  static constexpr Packing l{c};
+};
+
+struct Layout : Packing {
   // A sequence is `tiles` tiles of 64 tokens, one to a warpgroup; the warpgroups of a cluster are dealt to sequences in
   // order.
-  int head = 0, tiles = 0;
+  int tiles = 0;
   int sequences = 0;        // of a cluster
   int local_sequences = 0;  // whose keys a CTA holds
   int keys = 0;             // rows of K and V, zero-padded
@@ -40,14 +76,6 @@ struct Layout {
   // K and V lie in panels of at most 64 features: rows of 32, 64 or 128 bytes.
   int panel_features = 0, panel_row_bytes = 0, panel_bytes = 0;
   int panels = 0;  // of K; as many of V follow
-
-  // Weights come as blocks of [model][model] fp16, in tiles of [model][64]: K, V, Q, the output projection, then in
-  // turn the two products of the feed-forward block, for `model` hidden units at a time.
-  int units = 0, chunks = 0, layer_tiles = 0, tile_bytes = 0;
-
-  // The vectors of a layer, in floats: what accumulators start from in doubled order, the rest in fragment order.
-  int bias_k = 0, bias_v = 0, bias_q = 0, bias_1 = 0, bias_o = 0, bias_2 = 0, gain1 = 0, shift1 = 0, gain2 = 0,
-      shift2 = 0, layer_floats = 0;
 
   // Shared memory, in bytes: K and V; for each warpgroup Q, then the heads' outputs; two layers' vectors; the ring of
   // weights; barriers; for each warp, the 128 bits of its sequence's mask.
@@ -60,8 +88,7 @@ struct Layout {
   bool split_registers = false;
   int threads = 0;
 
-  GNOMON_ANYWHERE constexpr explicit Layout(const Choices& c) {
-    head = c.model / c.heads;
+  GNOMON_ANYWHERE constexpr explicit Layout(const Choices& c) : Packing(c) {
     tiles = (c.seq + 63) / 64;
     sequences = c.cluster * c.groups / tiles;
     local_sequences = c.groups < tiles ? 1 : c.groups / tiles;
@@ -75,18 +102,6 @@ struct Layout {
     panel_row_bytes = 2 * panel_features;
     panel_bytes = keys * panel_row_bytes;
     panels = c.model / panel_features;
-
-    units = c.model / 64;
-    chunks = c.hidden / c.model;
-    layer_tiles = (4 + 2 * chunks) * units;
-    tile_bytes = 128 * c.model;
-
-    bias_k = 0, bias_v = 2 * c.model, bias_q = 4 * c.model, bias_1 = 6 * c.model;
-    bias_o = bias_1 + 2 * c.hidden;
-    bias_2 = bias_o + c.model;
-    gain1 = bias_2 + c.model, shift1 = gain1 + c.model;
-    gain2 = shift1 + c.model, shift2 = gain2 + c.model;
-    layer_floats = shift2 + c.model;
 
     kv_bytes = local_sequences * 2 * panels * panel_bytes;
     queries_at = up(kv_bytes, 1024);

@@ -38,6 +38,7 @@ __device__ __forceinline__ float tile_element(const PackLayer& w, int tile, int 
   return w.w2[row * S::c.hidden + kModel * chunk + input] / kFactor;
 }
 
+// S: `Packed`, or any stack whose layout is a Packing.
 template <typename S>
 __global__ void __launch_bounds__(256) pack_layer(const PackLayer w) {
   const int first = blockIdx.x * 256 + threadIdx.x, step = gridDim.x * 256;

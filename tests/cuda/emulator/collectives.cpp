@@ -175,19 +175,21 @@ void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transpo
   });
 }
 
-void store_matrices(std::uint32_t address, const std::uint32_t* registers) {
+void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed) {
   std::uint32_t row[4];  // of this lane, taken from all lanes' registers
   struct Argument {
     const std::uint32_t* registers;
     std::uint32_t* row;
-  } argument{registers, row};
+    bool transposed;
+  } argument{registers, row, transposed};
   meet("stmatrix", ~0u, &argument, [](Meeting& m) {
     require_all(m);
     std::uint32_t rows[32][4] = {};
-    each_element(false, [&](int matrix, int r, int column, int lane, int half) {
-      const std::uint32_t word = static_cast<const Argument*>(m.arguments[lane])->registers[matrix];
-      rows[8 * matrix + r][column / 2] |= (word >> 16 * half & 0xffff) << 16 * (column % 2);
-    });
+    each_element(static_cast<const Argument*>(m.arguments[0])->transposed,
+                 [&](int matrix, int r, int column, int lane, int half) {
+                   const std::uint32_t word = static_cast<const Argument*>(m.arguments[lane])->registers[matrix];
+                   rows[8 * matrix + r][column / 2] |= (word >> 16 * half & 0xffff) << 16 * (column % 2);
+                 });
     each<Argument>(m, [&](int lane, const Argument& a) { std::memcpy(a.row, rows[lane], 16); });
   });
   ordinary_write(address, row, 16, "stmatrix");

@@ -21,6 +21,6 @@ enum class Half { f16, bf16 };
 void mma_16x8x16(Half type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1);
 // Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transposed);
-void store_matrices(std::uint32_t address, const std::uint32_t* registers);
+void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed);
 
 }  // namespace gnomon::emulator

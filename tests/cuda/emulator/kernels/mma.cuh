@@ -17,7 +17,8 @@ void mma_16x8x16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 
 inline void load_matrices(u32 (&r)[4], u32 address) { emulator::load_matrices(r, address, false); }
 inline void load_matrices_transposed(u32 (&r)[4], u32 address) { emulator::load_matrices(r, address, true); }
-inline void store_matrices(u32 address, const u32* a) { emulator::store_matrices(address, a); }
+inline void store_matrices(u32 address, const u32* a) { emulator::store_matrices(address, a, false); }
+inline void store_matrices_transposed(u32 address, const u32* a) { emulator::store_matrices(address, a, true); }
 
 template <int kBytes>
 void copy_async(u32 to, const void* from, bool there) {

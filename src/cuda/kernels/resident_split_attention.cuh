@@ -1,0 +1,170 @@
+// Attention of 16 queries of one head by one warp, against keys that come in blocks: scores of any number of keys fit.
+// Queries lie in the products' operand (panels of [rows][64]), K and V in rows of all heads' features, both with the
+// 16-byte chunks of a row swizzled by the row's number.
+#pragma once
+
+#include "resident_split_stream.cuh"
+#include "resident_tile.cuh"
+
+namespace gnomon::kernels::resident {
+
+template <typename S>
+struct RowTile {
+  static constexpr int kHead = S::l.head;
+
+  int head;
+  int first_token;  // in the sequence
+  u32 operand_row;  // of this lane
+  int last[2];      // key that the thread's two rows see, counted from the thread's first column
+  int end;          // of the keys that the tile sees, in whole row tiles
+  float o[kHead / 8][4] = {};
+  float largest[2], sum[2] = {};
+
+  __device__ __forceinline__ RowTile(int of, int tile, int rank) : head(of) {
+    first_token = rank * S::l.rows + 16 * tile;
+    end = S::c.causal ? min(first_token + 16, S::l.keys) : S::l.keys;
+    const int lane = threadIdx.x % 32, column = head * kHead;
+    operand_row = shared_base() + S::l.operand_at + column / 64 * (S::l.rows * 128) + (16 * tile + lane % 16) * 128 +
+                  ((column % 64 / 8 + lane / 16) ^ lane % 8) * 16;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int token = first_token + lane / 4 + 8 * r;
+      last[r] = (S::c.causal ? min(token, S::c.seq - 1) : S::c.seq - 1) - lane % 4 * 2;
+      largest[r] = __int_as_float(0xff800000);
+    }
+  }
+
+  // The address of the lane's row in a product's fragment, from the head's first feature on; a step to another feature
+  // is a sum for whole panels of 64 and an exclusive or inside one, which the swizzle leaves as it is.
+  __device__ __forceinline__ u32 in_operand(int feature) const {
+    return operand_row + feature / 64 * (S::l.rows * 128) ^ feature % 64 * 2;
+  }
+  static __device__ __forceinline__ u32 in_keys(u32 row, int key, int feature) {
+    return row + key * S::l.row_bytes + feature / 64 * 128 ^ feature % 64 * 2;
+  }
+  __device__ __forceinline__ u32 keys_row(u32 at, u32 row, u32 chunk) const {
+    const u32 first = head * kHead / 8;
+    return shared_base() + at + row * S::l.row_bytes + first / 8 * 128 + ((first % 8 + chunk) ^ row % 8) * 16;
+  }
+
+  template <int kKeys>
+  __device__ __forceinline__ void score(float (&s)[kKeys / 8][4], int key0) const {
+    const u32 lane = threadIdx.x % 32, row = keys_row(0, lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
+    for (int feature = 0; feature < kHead; feature += 16) {
+      u32 q[4];
+      load_matrices(q, in_operand(feature));
+#pragma unroll
+      for (int j = 0; j < kKeys / 16; ++j) {
+        u32 k[4];
+        load_matrices(k, in_keys(row, key0 + 16 * j, feature));
+        mma_16x8x16<f16>(s[2 * j], q, k[0], k[1]);
+        mma_16x8x16<f16>(s[2 * j + 1], q, k[2], k[3]);
+      }
+    }
+  }
+
+  template <int kKeys>
+  __device__ __forceinline__ void hide(float (&s)[kKeys / 8][4], int key0) const {
+    const int first = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) {
+      u32 valid = ~0u;
+      if constexpr (S::c.masked) {
+        valid = load_shared(shared_base() + S::l.masks_at + (key0 + 8 * j) / 32 * 4) >> ((key0 + 8 * j) % 32 + first);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (key0 + 8 * j + i % 2 > last[i / 2] || !(valid >> i % 2 & 1)) s[j][i] = __int_as_float(0xff800000);
+      }
+    }
+  }
+
+  // Scores to weights, and what came before to the new scale.
+  template <int kKeys>
+  __device__ __forceinline__ void weigh(float (&s)[kKeys / 8][4]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float high = largest[r], more = high;
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) high = fmaxf(high, s[j][2 * r]), more = fmaxf(more, s[j][2 * r + 1]);
+      high = max_lanes<4>(fmaxf(high, more));
+      const float shift = high == __int_as_float(0xff800000) ? 0.0f : high;  // nothing seen yet
+      const float scale = exp2_fast(largest[r] - shift);
+      largest[r] = high;
+      float first = 0, second = 0;
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+        s[j][2 * r] = exp2_fast(s[j][2 * r] - shift);
+        s[j][2 * r + 1] = exp2_fast(s[j][2 * r + 1] - shift);
+        first += s[j][2 * r], second += s[j][2 * r + 1];
+      }
+      sum[r] = sum[r] * scale + (first + second);
+#pragma unroll
+      for (int j = 0; j < kHead / 8; ++j) o[j][2 * r] *= scale, o[j][2 * r + 1] *= scale;
+    }
+  }
+
+  template <int kKeys>
+  __device__ __forceinline__ void add_values(const float (&s)[kKeys / 8][4], int key0) {
+    const u32 lane = threadIdx.x % 32, row = keys_row(S::l.values_at, lane % 16, lane / 16);
+#pragma unroll
+    for (int j = 0; j < kKeys / 16; ++j) {
+      // Beyond lie keys that nobody sent, anything: a weight of 0 would not hide NaN.
+      if (S::c.causal && j > 0 && key0 + 16 * j >= end) break;
+      u32 p[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[i] = pack2<f16>(s[2 * j + i / 2][i % 2 * 2], s[2 * j + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+      for (int feature = 0; feature < kHead; feature += 16) {
+        u32 v[4];
+        load_matrices_transposed(v, in_keys(row, key0 + 16 * j, feature));
+        mma_16x8x16<f16>(o[feature / 8], p, v[0], v[1]);
+        mma_16x8x16<f16>(o[feature / 8 + 1], p, v[2], v[3]);
+      }
+    }
+  }
+
+  template <int kKeys>
+  __device__ __forceinline__ void meet(int key0, u32 parity) {
+    float s[kKeys / 8][4] = {};
+    score<kKeys>(s, key0);
+    if (S::c.masked || key0 + kKeys - 1 > (S::c.causal ? first_token : S::c.seq - 1)) hide<kKeys>(s, key0);
+    weigh<kKeys>(s);
+    if constexpr (S::l.used > 1) mbarrier::wait(SplitBarriers<S>::values_ready(), parity);
+    add_values<kKeys>(s, key0);
+  }
+
+  // The output takes its queries' place.
+  __device__ __forceinline__ void finish() {
+    float inverse[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float all = sum_lanes<4>(sum[r]);
+      inverse[r] = all == 0 ? 0.0f : __fdividef(1.0f, all);
+    }
+#pragma unroll
+    for (int feature = 0; feature < kHead; feature += 16) {
+      u32 a[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float(&block)[4] = o[feature / 8 + i / 2];
+        const int r = i % 2;
+        a[i] = pack2<f16>(block[2 * r] * inverse[r], block[2 * r + 1] * inverse[r]);
+      }
+      store_matrices(in_operand(feature), a);
+    }
+  }
+
+  __device__ __forceinline__ void run(u32 parity) {
+    constexpr int kBlock = S::l.key_block, kWhole = S::l.keys / kBlock * kBlock;
+#pragma unroll 1
+    for (int key0 = 0; key0 < kWhole && key0 < end; key0 += kBlock) meet<kBlock>(key0, parity);
+    if constexpr (kWhole < S::l.keys) {
+      if (end > kWhole) meet<S::l.keys - kWhole>(kWhole, parity);
+    }
+    finish();
+  }
+};
+
+}  // namespace gnomon::kernels::resident

@@ -1,0 +1,113 @@
+// Operations on tokens that are the columns of accumulators: a thread has features `low` and eight above it, and of
+// each block of 8 tokens two: x[4 * block + 0, 1] is the low feature, x[4 * block + 2, 3] the high one. A token's
+// features lie over lanes, warps and warpgroups.
+#pragma once
+
+#include "resident_split_stream.cuh"
+#include "resident_tile.cuh"
+
+namespace gnomon::kernels::resident {
+
+// x += a vector, of which the thread has its two features' values.
+template <int kSize>
+__device__ __forceinline__ void add_to_tokens(float (&x)[kSize], float2 v) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) x[i] += i % 4 < 2 ? v.x : v.y;
+}
+
+// Some values' mean and their sum of squared differences from it.
+struct Moments {
+  float mean, squares;
+};
+
+// Of twice as many values, `count` in each half. The same bits whichever half comes first.
+__device__ __forceinline__ Moments merged(const Moments& a, const Moments& b, float count) {
+  const float apart = a.mean - b.mean;
+  return {0.5f * (a.mean + b.mean), a.squares + b.squares + apart * apart * (0.5f * count)};
+}
+
+// How many tokens a lane still has when the lanes that share them have halved them as often as they can.
+__host__ __device__ constexpr int tokens_left(int tokens) {
+  for (int i = 0; i < 3 && tokens % 2 == 0; ++i) tokens /= 2;
+  return tokens;
+}
+
+// Merges the moments of lanes kStep, kStep / 2 ... 4 apart. Of an even number of tokens each lane goes on with half;
+// `first` becomes the first of those that are left.
+template <int kTokens, int kStep, int kSize>
+__device__ __forceinline__ void merge_lanes(Moments (&m)[kSize], int& first, float count) {
+  constexpr bool kHalve = kTokens % 2 == 0;
+  constexpr int kLeft = kHalve ? kTokens / 2 : kTokens;
+  const bool upper = (threadIdx.x & kStep) != 0;
+#pragma unroll
+  for (int i = 0; i < kLeft; ++i) {
+    const Moments& high = m[kHalve ? i + kLeft : i];
+    const Moments keep = kHalve && upper ? high : m[i], give = kHalve && !upper ? high : m[i];
+    const Moments other{__shfl_xor_sync(kAllLanes, give.mean, kStep), __shfl_xor_sync(kAllLanes, give.squares, kStep)};
+    m[i] = merged(keep, other, count);
+  }
+  if (kHalve && upper) first += kLeft;
+  if constexpr (kStep > 4) merge_lanes<kLeft, kStep / 2>(m, first, 2 * count);
+}
+
+// The moments of each token over the 16 features of a warp, to `at`: {mean, squares} for each token.
+template <int kSize>
+__device__ __forceinline__ void store_moments(const float (&x)[kSize], u32 at) {
+  constexpr int kTokens = kSize / 2, kLeft = tokens_left(kTokens);
+  Moments m[kTokens];
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    const float low = x[i / 2 * 4 + i % 2], high = x[i / 2 * 4 + 2 + i % 2], apart = low - high;
+    m[i] = {0.5f * (low + high), 0.5f * apart * apart};
+  }
+  int first = 0;
+  merge_lanes<kTokens, 16>(m, first, 2.0f);
+#pragma unroll
+  for (int i = 0; i < kLeft; ++i) {
+    const int token = (first + i) / 2 * 8 + threadIdx.x % 4 * 2 + (first + i) % 2;
+    store_shared(at + 8 * token, __float_as_uint(m[i].mean));
+    store_shared(at + 8 * token + 4, __float_as_uint(m[i].squares));
+  }
+}
+
+// Of kWarps warps' moments of 16 features each, those of the whole token; `at` is the token's first, `step` bytes from
+// warp to warp. Not pairwise: all means are there.
+template <int kWarps>
+__device__ __forceinline__ Moments load_moments(u32 at, u32 step) {
+  float means[kWarps], mean = 0, squares = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    means[w] = __uint_as_float(load_shared(at + w * step));
+    squares += __uint_as_float(load_shared(at + w * step + 4));
+    mean += means[w];
+  }
+  mean *= 1.0f / kWarps;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) squares += 16 * ((means[w] - mean) * (means[w] - mean));
+  return {mean, squares};
+}
+
+// LayerNorm into `to`, which may be x. `tokens` is the address of the thread's first token's {mean, 1 / deviation}.
+template <int kSize>
+__device__ __forceinline__ void normalise_tokens(float (&to)[kSize], const float (&x)[kSize], u32 tokens, float2 gain,
+                                                 float2 shift) {
+#pragma unroll
+  for (int i = 0; i < kSize; i += 4) {
+    const float4 t = shared_floats(tokens + 16 * i);
+    to[i] = (x[i] - t.x) * t.y * gain.x + shift.x;
+    to[i + 1] = (x[i + 1] - t.z) * t.w * gain.x + shift.x;
+    to[i + 2] = (x[i + 2] - t.x) * t.y * gain.y + shift.y;
+    to[i + 3] = (x[i + 3] - t.z) * t.w * gain.y + shift.y;
+  }
+}
+
+// Activations of (x + bias), packed in pairs of tokens: values [kFirst, kFirst + kCount).
+template <Activation kKind, int kFirst, int kCount, int kSize>
+__device__ __forceinline__ void activate_tokens(u32* a, const float (&x)[kSize], float2 bias) {
+  float part[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) part[i] = x[kFirst + i] + ((kFirst + i) % 4 < 2 ? bias.x : bias.y);
+  activate_rows<kKind, false>(a + kFirst / 2, part);
+}
+
+}  // namespace gnomon::kernels::resident
