@@ -139,22 +139,26 @@ class State:
             if view is not None and view.refreshed is refreshed and not view.watch.changed(module):
                 return view  # another thread was here first
             engines = {} if view is None else view.engines
+            watch: Watch = AlwaysChanged()  # what cannot be watched is read again on every call
             try:
-                view = self._read(module, engines)
+                watch = Watch(module, list(module.modules())[1:])  # first: what changes beside the reading is a change
+                view = self._read(module, watch, engines)
             except (NotRecognised, CallerError, EnvironmentError_) as reason:
-                view = _refused(module, str(reason), engines)
+                view = _View(watch, None, str(reason), engines)
             except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as odd:  # what no adapter expected
-                view = _refused(module, f"its structure is another one: {type(odd).__name__}: {odd}", engines)
+                view = _View(watch, None, f"its structure is another one: {type(odd).__name__}: {odd}", engines)
             view.refreshed = refreshed  # as it was before the reading: a refresh() since then asks for another one
             self._view = view
             return view
 
-    def _read(self, module: nn.Module, engines: Dict[bool, Engine]) -> _View:
+    def _read(self, module: nn.Module, watch: Watch, engines: Dict[bool, Engine]) -> _View:
         if self.adapter is None:
             raise NotRecognised(f"no adapter knows {self._module_name}; there are: {known()}{_known_inside(module)}")
-        stack = self.adapter.describe(module)
-        parts = list(module.modules())[1:] if stack.parts is None else list(stack.parts)
-        watch = Watch(module, parts)
+        stack, parts = self.adapter.describe(module), list(module.modules())[1:]
+        if stack.parts is not None:
+            whole, parts = watch, list(stack.parts)
+            watch = Watch(module, parts)
+            expect(not whole.changed(module), "it was changed while it was read")
         expect(not any(GLOBAL_HOOKS), "hooks for all modules are registered (torch.nn.modules.module)")
         expect_untouched(parts, _names(module))
         own = [name for name in overridden(module) if name != "forward"]  # who replaced that one calls ours, or does not
@@ -190,14 +194,6 @@ def _known_inside(module: nn.Module) -> str:
         if name and adapter_for(inner) is not None:
             return f"; one knows `{name}` inside of it: gnomon.optimize(module), without gnomon.Optimized, takes that"
     return ""
-
-
-def _refused(module: nn.Module, reason: str, engines: Dict[bool, Engine]) -> _View:
-    try:
-        watch = Watch(module, list(module.modules())[1:])
-    except (NotRecognised, TypeError, ValueError, RuntimeError):  # what cannot be watched is read again on every call
-        watch = AlwaysChanged()
-    return _View(watch, None, reason, engines)
 
 
 def _names(module: nn.Module) -> Callable[[nn.Module], str]:

@@ -197,6 +197,23 @@ def test_no_call_runs_on_the_old_weights_while_another_one_reads_the_refreshed(m
     assert torch.equal(*answers) and not torch.equal(answers[0], before)
 
 
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f.name in ("encoder", "gpt2")], ids=str)
+def test_weights_that_change_while_they_are_read_are_read_again(family, monkeypatch):
+    module, x = fast(family), torch.randn(2, 6, D)
+    adapter = type(gnomon._state.state_of(module).adapter)
+    describe = adapter.describe
+
+    def beside(self, module):
+        stack = describe(self, module)
+        assign_data(module)
+        return stack
+
+    with monkeypatch.context() as patch, torch.no_grad():
+        patch.setattr(adapter, "describe", beside)
+        family.call(module, x, None)
+    check(family, module, x)
+
+
 def test_unchanged_weights_are_packed_once(monkeypatch):
     from gnomon._engine import Engine
 
