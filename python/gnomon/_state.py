@@ -103,11 +103,11 @@ class State:
                 check_tensor(argument, graded)
         try:
             request = adapter.bind(module, stack, *args, **kwargs)
-        except TypeError as error:
+        except (AttributeError, TypeError) as error:
             raise NotRecognised(f"arguments that the adapter does not know: {error}") from None
         if request.causal is None:
             request.causal = stack.causal
-        if not args or request.x is not args[0]:
+        if not args or request.x is not args[0] or not isinstance(request.x, torch.Tensor):
             check_tensor(request.x, graded)
         check_request(request, view.device, self._padded_rows)
         request.engine = view.engines.get(request.causal) or self._make_engine(view, request.causal)

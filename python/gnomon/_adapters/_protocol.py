@@ -60,7 +60,9 @@ class Stack:
 
     def tensor(self, name: str, tensor: Optional[torch.Tensor]) -> None:
         """One weight by its name in the library: layers.N.attn.{q_proj,k_proj,v_proj,out_proj}, layers.N.{norm1,norm2,
-        fc1,fc2} or norm, then .weight ([out, in] for projections) or .bias. None: there is none."""
+        fc1,fc2} or norm, then .weight ([out, in] for projections) or .bias. None: there is none.
+
+        A parameter or buffer of the module, a view of one, or made of them here: changes of no other tensor are seen."""
         if tensor is None:
             return
         expect(type(tensor) in (torch.Tensor, nn.Parameter), f"{name} is a {type(tensor).__name__}, not a plain tensor")
@@ -168,7 +170,8 @@ class Adapter:
 
     def bind(self, module: Any, stack: Stack, *args: Any, **kwargs: Any) -> Request:
         """One call. Give it the parameters of the module's own forward after `module` and `stack`. It is on every
-        call's way, so it should be short."""
+        call's way, so it should be short. On a device it is asked twice for a call that was launched with weights that turn
+        out to have changed."""
         raise NotImplementedError
 
 

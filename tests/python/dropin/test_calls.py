@@ -173,6 +173,23 @@ def test_wrong_arguments_are_the_modules_own_error():
             call()
 
 
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f.name != "gpt2"], ids=str)  # made of ids or embeddings
+def test_an_input_that_is_no_tensor_is_the_modules_own_error(family):
+    module = fast(family)
+    with torch.inference_mode(), pytest.raises(Exception) as plain:
+        family.call(gnomon.restore(family.make()), Listed([[1.0] * D]))
+    with torch.inference_mode(), pytest.raises(type(plain.value)) as ours:
+        family.call(module, Listed([[1.0] * D]))
+    assert str(ours.value) == str(plain.value) and len(reasons(module)) == 1
+
+
+class Listed(list):
+    """No tensor, but turned as one by the callers of families that put S first."""
+
+    def transpose(self, *_):
+        return self
+
+
 def test_eight_threads_share_a_module_while_its_weights_change():
     family = FEW[0]
     module = fast(family)
