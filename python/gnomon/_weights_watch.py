@@ -2,13 +2,14 @@
 
 Everything is a comparison of whole lists in C, several times faster than a loop in Python. Seen are: another tensor in place
 of a parameter or buffer, an in-place change (`_version`), other storage or strides (the aliases keep the old storage alive, so
-that no new one can take its address), another submodule, any attribute of any module, hooks, classes and their `forward`.
+that no new one can take its address), another submodule, any attribute of any module, hooks, classes and their methods.
 Not seen is what PyTorch does not count either: `p.data.add_(1)`.
 """
 
 from __future__ import annotations
 
 import operator
+import types
 from itertools import chain
 from typing import Any, Dict, List, Sequence
 
@@ -29,9 +30,18 @@ GLOBAL_HOOKS = [
     hooks for name, hooks in vars(torch_module).items() if name.startswith("_global_") and _is_call_hook(name)
 ]
 _version = operator.attrgetter("_version")
-_forward = operator.attrgetter("forward")
 _requires_grad = operator.attrgetter("requires_grad")
-_blocks_of = operator.attrgetter("_sa_block", "_ff_block")  # of the one class of PyTorch whose forward is in parts
+# PyTorch's own: the one class whose forward is in parts, and the way to every forward.
+_METHODS = {nn.TransformerEncoderLayer: ("_sa_block", "_ff_block"), nn.Module: ("__call__", "_call_impl")}
+
+
+def _methods_of(kind: type) -> List[str]:
+    """The methods that an answer may go through, if only by forward()."""
+    if kind.__module__.startswith("torch.nn."):
+        return ["forward", *_METHODS.get(kind, ())]
+    own = [k for k in kind.__mro__ if k.__module__ == kind.__module__]  # a base of another file may have a hundred
+    names = [n for k in own for n, v in vars(k).items() if isinstance(v, types.FunctionType) and not n.startswith("__")]
+    return list(dict.fromkeys(["forward", *names]))
 
 
 def hooks_of(module: nn.Module) -> List[Dict[Any, Any]]:
@@ -46,9 +56,10 @@ class Watch:
         self._modules = list(modules[1:])
         self._types = list(map(type, self._modules))
         own = [kind for kind in type(root).__mro__ if "forward" in vars(kind)]  # the last word is Gnomon's, the rest is not
-        self._classes = list(dict.fromkeys([*self._types, *own]))
-        self._forwards = list(map(_forward, self._classes))
-        self._blocks = _blocks_of(nn.TransformerEncoderLayer)
+        classes = dict.fromkeys([*self._types, *own, *_METHODS])
+        methods = [(kind, name) for kind in classes for name in _methods_of(kind)]
+        self._classes, self._methods = [kind for kind, _ in methods], [name for _, name in methods]
+        self._code = list(map(getattr, self._classes, self._methods))
         # dict equality looks at identities first, so it is as cheap as it is thorough.
         self._dicts = [vars(part) for part in parts]
         self._copies = [dict(d) for d in self._dicts]
@@ -92,8 +103,7 @@ class Watch:
             and self._own.as_before(vars(root))
             and any(self._hooks) == self._had_hooks
             and list(map(type, self._modules)) == self._types
-            and list(map(_forward, self._classes)) == self._forwards
-            and _blocks_of(nn.TransformerEncoderLayer) == self._blocks
+            and list(map(getattr, self._classes, self._methods)) == self._code
             and self._containers == self._children
             and self._holders == self._held
             and (not self._single or all(holder[name] is tensor for holder, name, tensor in self._single))

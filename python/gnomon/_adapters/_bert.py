@@ -28,6 +28,7 @@ class BertEncoderAdapter(Adapter):
 
     def describe(self, module: Any) -> Stack:
         expect_known_release()
+        expect_class(module, _CODE, "BertEncoder")
         expect_children(module, "layer")
         layers = list(module.layer)
         expect(layers, "there is no layer")

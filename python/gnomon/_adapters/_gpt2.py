@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from .._errors import expect
-from ._protocol import Adapter, Request, Stack, expect_children, expect_dropouts
+from ._protocol import Adapter, Request, Stack, expect_children, expect_dropouts, expect_own_code, plain_class
 from ._transformers import activation_name, expect_class, expect_known_release, is_class, model_output
 
 _CODE = "transformers.models.gpt2.modeling_gpt2"
@@ -22,6 +22,7 @@ class GPT2ModelAdapter(Adapter):
 
     def describe(self, module: Any) -> Stack:
         expect_known_release()
+        expect_class(module, _CODE, "GPT2Model")
         expect_children(module, "wte", "wpe", "drop", "h", "ln_f")
         expect(not getattr(module, "model_parallel", False), "it is spread over devices (parallelize)")
         blocks = list(module.h)
@@ -125,9 +126,9 @@ def _valid_tokens(mask: Optional[torch.Tensor], batch: int, seq: int) -> Optiona
 
 
 def _expect_conv1d(module: Any, name: str) -> None:
-    expect(
-        is_class(module, "transformers.pytorch_utils", "Conv1D"), f"{name} is a {type(module).__name__}, not a Conv1D"
-    )
+    is_conv = is_class(module, "transformers.pytorch_utils", "Conv1D")
+    expect(is_conv, f"{name} is a {type(module).__name__}, not a Conv1D")
+    expect_own_code(plain_class(module))
     expect(all(type(t) is nn.Parameter for t in (module.weight, module.bias)), f"{name} has no plain parameters")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import sys
 import types
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -25,6 +28,7 @@ _CODE = {
     for kind, names in (
         (nn.TransformerEncoder, ("forward",)),
         (nn.TransformerEncoderLayer, ("forward", "_sa_block", "_ff_block")),
+        (nn.Module, ("__call__", "_call_impl")),
         *((kind, ("forward",)) for kind in _LEAVES),
     )
     for name in names
@@ -216,6 +220,22 @@ def expect_untouched(parts: Sequence[nn.Module], names: Callable[[nn.Module], st
         expect("parametrizations" not in part._modules, f"{names(part)} has parametrizations")
         overrides = overridden(part)
         expect(not overrides, f"{names(part)} has methods of its own: {', '.join(overrides)}")
+
+
+def expect_own_code(kind: type) -> None:
+    """Raises NotRecognised when a method of the class is not from the package (or, outside of one, the file) that the class is
+    from: somebody put it there. Not for classes whose methods have decorators from elsewhere."""
+    place = inspect.getsourcefile(kind) or ""
+    package = sys.modules.get(kind.__module__.partition(".")[0])
+    if "." in kind.__module__ and package is not None and package.__file__:
+        place = os.path.dirname(package.__file__) + os.sep
+    for own in (k for k in kind.__mro__ if k.__module__ == kind.__module__):
+        for name, method in vars(own).items():
+            if callable(method) and not isinstance(method, type) and not name.startswith(("__", "_init")):
+                code = getattr(method, "__code__", None)
+                expect(
+                    code is not None and code.co_filename.startswith(place), f"{own.__name__} was patched: {name}"
+                )
 
 
 def overridden(part: nn.Module) -> List[str]:

@@ -10,7 +10,7 @@ from typing import Any, Optional, Tuple
 import torch
 
 from .._errors import CallerError, expect
-from ._protocol import Adapter, Request, Stack, expect_children, plain_class
+from ._protocol import Adapter, Request, Stack, expect_children, expect_own_code, plain_class
 
 # Of the text of Attention, Layer and Reference: another text may compute something else.
 _KNOWN = {"1f65cc3941c2af45504e2163ba4bd7c204bd4ef4789174060566399e2b7c4b38"}
@@ -38,8 +38,11 @@ class ReferenceAdapter(Adapter):
         expect(layers, "there is no layer")
         classes = {(plain_class(layer.attn), plain_class(layer)) for layer in layers}
         expect(len(classes) == 1, "layers are of several classes")
-        text = _text_of((*classes.pop(), plain_class(module)))
+        kinds = (*classes.pop(), plain_class(module))
+        text = _text_of(kinds)
         expect(text in _KNOWN, f"the text of its classes ({text[:12]}) is not that of the suite's reference")
+        for kind in kinds:
+            expect_own_code(kind)
         expect_children(module, "layers", *(["norm"] if config.final_norm else []))
         activations = vars(inspect.getmodule(plain_class(layers[0])))["ACTIVATIONS"]
         stack = Stack(config.n_heads, config.norm, config.activation, config.causal)

@@ -7,10 +7,11 @@ from typing import Any, Optional
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from .._errors import expect
 from .._masks import additive_padding
-from ._protocol import plain_class
+from ._protocol import expect_own_code, plain_class
 
 # Releases whose BERT and GPT-2 code is the one that these adapters were written for. Later ones moved attention out of the
 # classes, so that a class no longer says what it computes.
@@ -41,7 +42,9 @@ def is_class(module: Any, path: str, *names: str) -> bool:
 
 
 def expect_class(module: Any, path: str, *names: str) -> None:
+    """Raises NotRecognised unless the module is of one of the classes, and these are as transformers made them."""
     expect(is_class(module, path, *names), f"{type(module).__name__} where {' or '.join(names)} is expected")
+    expect_own_code(plain_class(module))
 
 
 def activation_name(module: Any) -> str:
@@ -51,7 +54,10 @@ def activation_name(module: Any) -> str:
         and kind.__module__ in ("transformers.activations", "torch.nn.modules.activation"),
         f"activation {kind.__name__} is not a ReLU or GELU that we know",
     )
+    expect_own_code(kind)
     expect(kind is not nn.GELU or module.approximate == "none", "activation nn.GELU is approximate")
+    if kind.__name__ == "GELUActivation":
+        expect(module.act in (F.gelu, module._gelu_python), "activation GELUActivation has another function in it")
     return _ACTIVATIONS[kind.__name__]
 
 

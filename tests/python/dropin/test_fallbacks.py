@@ -1,6 +1,8 @@
 """Whatever is not exactly recognised is answered by the module itself, said once, listed, and taken back when it ends."""
 
 import copy
+import functools
+import importlib
 import warnings
 
 import pytest
@@ -246,6 +248,8 @@ PATCHES = [
     (nn.Linear, "forward"),
     (nn.LayerNorm, "forward"),
     (nn.Dropout, "forward"),
+    (nn.Module, "__call__"),
+    (nn.Module, "_call_impl"),
 ]
 
 
@@ -263,6 +267,55 @@ def test_a_patched_class_falls_back(kind, name, when, monkeypatch):
         gnomon.optimize(module, effort="estimate")
         check_falls_back(family, module, x, reason=f"nn.{kind.__name__} was patched: {name}")
     check(family, module, x)
+
+
+def halved(plain):
+    return lambda self, *a, **k: plain(self, *a, **k) * 0.5
+
+
+def halved_and_disguised(plain):
+    return functools.wraps(plain)(halved(plain))
+
+
+def without_values(plain):
+    return lambda self, query, key, value, *a, **k: plain(self, query, key, value * 0, *a, **k)
+
+
+# family, where the class is, its name, the method, what is put there
+OTHERS_PATCHES = [
+    ("bert", "transformers.models.bert.modeling_bert", "BertSelfOutput", "forward", halved),
+    ("bert", "transformers.models.bert.modeling_bert", "BertLayer", "feed_forward_chunk", halved_and_disguised),
+    ("gpt2", "transformers.models.gpt2.modeling_gpt2", "GPT2MLP", "forward", halved),
+    ("gpt2", "transformers.models.gpt2.modeling_gpt2", "GPT2Attention", "_attn", without_values),
+    ("gpt2", "transformers.pytorch_utils", "Conv1D", "forward", halved),
+    ("reference-causal", "reference", "Layer", "feed_forward", halved),
+    ("reference-causal", "reference", "Attention", "split", halved),
+]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("patch_of", OTHERS_PATCHES, ids=lambda p: f"{p[2]}.{p[3]}")
+def test_a_patched_class_of_another_package_falls_back(patch_of, when, monkeypatch):
+    family_name, path, kind_name, name, change = patch_of
+    family = BY_NAME[family_name]
+    torch.manual_seed(0)
+    module, x, kind = family.make(), torch.randn(2, 6, D), getattr(importlib.import_module(path), kind_name)
+    if when == "after":
+        gnomon.optimize(module, effort="estimate")
+        check(family, module, x)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, name, change(getattr(kind, name)))
+        gnomon.optimize(module, effort="estimate")
+        check_falls_back(family, module, x, reason=f"{kind_name} was patched: {name}")
+    check(family, module, x)
+
+
+def test_another_function_in_an_activation_of_transformers():
+    family = BY_NAME["bert"]
+    module, x = fast(family), torch.randn(2, 6, D)
+    check(family, module, x)
+    module.layer[1].intermediate.intermediate_act_fn.act = torch.tanh
+    check_falls_back(family, module, x, reason="GELUActivation has another function in it")
 
 
 @pytest.mark.parametrize("name", ["_ff_block", "_sa_block"])
