@@ -10,11 +10,11 @@ the CPU every call is timed by the wall clock and the median stands for the turn
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict
 
 import torch
 
-from .statistics import quantile
+from .statistics import median
 
 Run = Callable[[], Any]
 WARM_UP_SHARE = 0.1
@@ -22,8 +22,13 @@ WARM_UP_LIMIT = 1.0  # seconds: a longer call leaves its own trace in the caches
 LATENCY_CALLS = 10
 
 
-def _median(values: List[float]) -> float:
-    return quantile(values, 0.5)
+def _warm_up(once: Callable[[Run], float], run: Run, slot: float, expected: float) -> float:
+    """What a call takes: the last one's time, or what was expected where a call is too long to be made for that."""
+    left, last = WARM_UP_SHARE * slot, expected
+    while last < WARM_UP_LIMIT and left > 0:
+        last = once(run)
+        left -= last
+    return last
 
 
 class HostClock:
@@ -40,16 +45,13 @@ class HostClock:
         return self._now() - start
 
     def turn(self, run: Run, slot: float, expected: float) -> Dict[str, float]:
-        warm_up, last = WARM_UP_SHARE * slot, expected
-        while last < WARM_UP_LIMIT and warm_up > 0:
-            last = self.once(run)
-            warm_up -= last
+        _warm_up(self.once, run, slot, expected)
         times = [self.once(run)]
         total = times[0]
         while total + times[-1] <= slot:
             times.append(self.once(run))
             total += times[-1]
-        return {"seconds": _median(times), "calls": len(times)}
+        return {"seconds": median(times), "calls": len(times)}
 
 
 class CudaClock:
@@ -66,12 +68,9 @@ class CudaClock:
         return time.perf_counter() - start
 
     def turn(self, run: Run, slot: float, expected: float) -> Dict[str, float]:
-        warm_up, last = WARM_UP_SHARE * slot, expected
-        while last < WARM_UP_LIMIT and warm_up > 0:
-            last = self.once(run)
-            warm_up -= last
+        last = _warm_up(self.once, run, slot, expected)
         latencies = [self.once(run) for _ in range(max(1, min(LATENCY_CALLS, int(0.3 * slot / max(last, 1e-9)))))]
-        calls = max(1, int(0.6 * slot / max(_median(latencies), 1e-9)))
+        calls = max(1, int(0.6 * slot / max(median(latencies), 1e-9)))
         first, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize(self._device)
         start = time.perf_counter()
@@ -84,7 +83,7 @@ class CudaClock:
         return {
             "seconds": 1e-3 * first.elapsed_time(end) / calls,
             "wall_seconds": wall / calls,
-            "latency_seconds": _median(latencies),
+            "latency_seconds": median(latencies),
             "calls": calls,
         }
 

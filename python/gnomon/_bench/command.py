@@ -32,11 +32,17 @@ QUICK = {"budget": 45.0, "shapes": "1-4", "peers": "gnomon,reference-all-cores,b
 
 
 def ids(text_: str) -> List[int]:
-    """"1-6,8" as numbers."""
+    """"1-6,8" as numbers. Raises ValueError for a part that names none."""
     numbers: List[int] = []
     for part in text_.split(","):
         first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
+        try:
+            found = range(int(first), int(last or first) + 1)
+        except ValueError:
+            found = range(0)
+        if not found:
+            raise ValueError(f"--shapes {text_}: expected numbers and ranges as 1-6,8, got '{part}'")
+        numbers += found
     return numbers
 
 
@@ -78,8 +84,11 @@ def parse(arguments: Optional[List[str]]) -> argparse.Namespace:
         options.shapes = ids(options.shapes) if options.shapes else None
     except ValueError as error:
         parser.error(str(error))
+    for name, least in (("rounds", 1), ("slot", 0.0), ("budget", 0.0)):
+        if getattr(options, name) < least:
+            parser.error(f"--{name} {getattr(options, name)}: expected at least {least:g}")
     if any("=" not in option for option in options.option):
-        parser.error(f"--option {options.option}: expected NAME=VALUE")
+        parser.error(f"--option {' '.join(options.option)}: expected NAME=VALUE")
     return options
 
 
@@ -138,10 +147,9 @@ def run(options: argparse.Namespace) -> Dict[str, Any]:
     if options.shapes is not None:
         unknown = set(options.shapes) - {shape.id for shape in shapes}
         if unknown:
-            raise SystemExit(f"--shapes {sorted(unknown)}: the suite has {[shape.id for shape in shapes]}")
-        chosen = [shape for shape in shapes if shape.id in options.shapes]
-    else:
-        chosen = shapes
+            print(f"--shapes {sorted(unknown)}: the suite has {[shape.id for shape in shapes]}", file=sys.stderr)
+            raise SystemExit(2)
+    chosen = [shape for shape in shapes if options.shapes is None or shape.id in options.shapes]
     setting = setting_of(options, limits)
     results: Dict[str, Any] = {
         "about": "The PyTorch drop-in against PyTorch, interleaved and judged; python -m gnomon.bench wrote it.",

@@ -1,4 +1,4 @@
-"""What the drop-in adds to a call in Python, and what its test of the weights costs, at the suite's first shape.
+"""What the drop-in adds to a call in Python, and what its test of the weights costs, at the suite's smallest shape.
 
 `python_us` is the whole call with the C function replaced by one that returns at once, so that only Python is left, warm in the caches;
 what PyTorch's own module call and the allocation of the output cost is in it. `difference_us` is the same seen from outside: whole

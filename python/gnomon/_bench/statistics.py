@@ -15,8 +15,12 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
+def median(values: Sequence[float]) -> float:
+    return quantile(values, 0.5)
+
+
 def spread(values: Sequence[float]) -> Dict[str, float]:
-    return {"low": quantile(values, 0.25), "median": quantile(values, 0.5), "high": quantile(values, 0.75)}
+    return {"low": quantile(values, 0.25), "median": median(values), "high": quantile(values, 0.75)}
 
 
 def paired(times: Sequence[float], others: Sequence[float]) -> List[float]:

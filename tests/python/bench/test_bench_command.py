@@ -143,7 +143,10 @@ def test_shapes_beyond_budget_or_memory_are_listed(tmp_path, suite):
         (["--peers", "nobody"], "no peer is called 'nobody'"),
         (["--device", "tpu"], "expected cpu, cuda or cuda:N"),
         (["--option", "budget"], "expected NAME=VALUE"),
-        (["--shapes", "a"], "invalid literal"),
+        (["--shapes", "a"], "expected numbers and ranges as 1-6,8, got 'a'"),
+        (["--shapes", "1,3-2"], "got '3-2'"),
+        (["--shapes", "1,77"], "--shapes [77]: the suite has [1, 2, 3"),
+        (["--rounds", "0"], "--rounds 0: expected at least 1"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message, capsys):

@@ -131,6 +131,12 @@ def test_slices_by_hand_change_nothing(slices):
     assert work.judge(by_hand.Pass(work, None, slices).run()).worst < 0.05
 
 
+def test_pre_norm_stacks_are_pre_norm_in_pytorchs_encoder_too():
+    shape = dataclasses.replace(TINY, config=dataclasses.replace(TINY.config, norm="pre"))
+    work, by_name = Work(shape, setting()), {peer.name: peer for peer in peers.ALL}
+    assert work.judge(by_name["encoder"].build(work).run()).worst < 0.05
+
+
 def test_by_hand_refuses_what_it_was_not_written_for():
     shape = dataclasses.replace(TINY, config=dataclasses.replace(TINY.config, norm="pre"))
     with pytest.raises(CannotRun, match="post-norm"):

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ..clock import clock_for
 from ..shared import Shape
-from ..statistics import quantile
+from ..statistics import median
 from ..text import count
 from ..work import CannotRun, Setting, Work, eager_bytes, lean_bytes
 from .by_hand_parts import Norms, Packed, attention, feed_forward_up
@@ -96,7 +96,7 @@ def precisions(setting: Setting) -> List[Optional[torch.dtype]]:
 def seconds_of(run: Callable[[], torch.Tensor], work: Work) -> float:
     clock = clock_for(work.setting.device)
     first = clock.once(run)
-    return first if first > LONG_CALL else quantile([clock.once(run) for _ in range(TRIAL_CALLS)], 0.5)
+    return first if first > LONG_CALL else median([clock.once(run) for _ in range(TRIAL_CALLS)])
 
 
 def best(work: Work) -> Tuple[Pass, Callable[[], torch.Tensor]]:

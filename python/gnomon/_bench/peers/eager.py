@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..shared import Shape, machine, reference
 from ..work import Setting, Work, eager_bytes, lean_bytes
-from .peer import HAS_SDPA, NO_SDPA, Peer, Ready, all_cores
+from .peer import HAS_SDPA, NO_SDPA, Peer, Ready, all_cores, module_bytes
 
 
 class SdpaAttention(reference.Attention):
@@ -51,6 +51,7 @@ def encoder(work: Work) -> nn.Module:
         activation=config.activation,
         layer_norm_eps=config.eps,
         batch_first=True,
+        norm_first=config.norm == "pre",
     )
     stack = nn.TransformerEncoder(layer, config.layers, enable_nested_tensor=False)
     state = {}
@@ -144,10 +145,6 @@ def _peers(name: str, title: str, make: Callable[[Work], nn.Module], needs_sdpa:
     ]
 
 
-def _eager(shape: Shape, setting: Setting) -> int:
-    return eager_bytes(shape, torch.finfo(setting.dtype).bits // 8)
-
-
 def _on_all_cores(work: Work) -> Ready:
     ready = caller(plain(work), work, "f32")
     ready.around = all_cores
@@ -162,10 +159,10 @@ def _refuse_all_cores(setting: Setting) -> Optional[str]:
     return None
 
 
-_PLAIN = _peers("reference", "PyTorch reference, eager", plain, False, _eager)
+_PLAIN = _peers("reference", "PyTorch reference, eager", plain, False, module_bytes)
 REFERENCE = _PLAIN[:1]
 PEERS = [
-    Peer("reference-all-cores", "PyTorch reference, a thread for every core", _on_all_cores, _refuse_all_cores, _eager),
+    Peer("reference-all-cores", "PyTorch reference, a thread for every core", _on_all_cores, _refuse_all_cores),
     *_peers("sdpa", "PyTorch with SDPA", with_sdpa, True, _lean),
     *_peers("encoder", "torch.nn.TransformerEncoder", encoder, False, _lean),
     *_PLAIN[1:],
