@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "core/half.hpp"
 #include "cuda/activation.hpp"
 #include "cuda/attention.hpp"
+#include "cuda/cudnn_attention.hpp"
 #include "cuda/mask.hpp"
 #include "cuda/norm.hpp"
 #include "cuda/rows.hpp"
@@ -94,13 +96,28 @@ class Bench {
       by_time[microseconds(launch)] = tile.to_string();
     }
     const auto& [best, name] = *by_time.begin();
-    const double flops = 2.0 * static_cast<double>(s.batch * s.seq * (s.seq + 1) * s.d);  // the causal half
-    const double bytes = static_cast<double>(4 * size * s.batch * s.seq * s.d);
-    fmt::print("attention {} #{:<2} {:9.1f} us {:6.1f} TFLOP/s {:5.2f} TB/s  {}\n", name_of(dtype), s.id, best,
-               flops / best / 1e6, bytes / best / 1e6, name);
+    report_attention(s, dtype, best, name);
     std::string others;
     for (const auto& [time, tile] : by_time) others += fmt::format(" {}={:.1f}", tile, time);
     fmt::print("   {}\n", others);
+  }
+
+  void attention_of_cudnn(const Shape& s) {
+    const AttentionSpec spec{.batch = s.batch, .seq = s.seq, .heads = s.heads, .head_dim = s.d / s.heads};
+    try {
+      if (const auto reason = refuses_cudnn_attention(spec)) throw_environment("{}", *reason);
+      if (!session_) session_.emplace(arena_);
+      const auto begin = Clock::now();
+      const auto attention = session_->attention(spec);
+      const std::chrono::duration<double> making = Clock::now() - begin;
+      const DnnDescriptor arguments = attention->arguments(narrow_.at(), out_.at(), more_.at());
+      const double us = microseconds(DnnRun{*session_, *attention, arguments});
+      report_attention(s, DType::f16, us,
+                       fmt::format("cuDNN {}, plan made in {:.0f} ms, {} bytes of workspace", cudnn().version_text,
+                                   1e3 * making.count(), attention->workspace_bytes()));
+    } catch (const Error& error) {
+      fmt::print("attention f16 #{:<2} without cuDNN: {}\n", s.id, error.what());
+    }
   }
 
   void rows_of(std::int64_t rows, std::int64_t width) {
@@ -133,8 +150,22 @@ class Bench {
   }
 
  private:
-  template <typename Params>
-  double microseconds(const Launch<Params>& launch) {
+  struct DnnRun {
+    DnnSession& session;
+    const DnnAttention& attention;
+    const DnnDescriptor& arguments;
+    void run(CUstream stream) const { session.run(stream, attention, arguments); }
+  };
+
+  static void report_attention(const Shape& s, DType dtype, double us, const std::string& what) {
+    const double flops = 2.0 * static_cast<double>(s.batch * s.seq * (s.seq + 1) * s.d);  // the causal half
+    const double bytes = static_cast<double>(4 * static_cast<std::int64_t>(size_of(dtype)) * s.batch * s.seq * s.d);
+    fmt::print("attention {} #{:<2} {:9.1f} us {:6.1f} TFLOP/s {:5.2f} TB/s  {}\n", name_of(dtype), s.id, us,
+               flops / us / 1e6, bytes / us / 1e6, what);
+  }
+
+  template <typename Launched>
+  double microseconds(const Launched& launch) {
     launch.run(stream_);
     check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
     const auto seconds = [&](auto&& f) {
@@ -163,6 +194,8 @@ class Bench {
   static constexpr std::int64_t kBytes = std::int64_t{2} << 30;
   KernelLibrary& library_;
   CUstream stream_ = nullptr;
+  Arena arena_;
+  std::optional<DnnSession> session_;
   Memory wide_{kBytes, DType::f32}, narrow_{kBytes, DType::f16}, out_{kBytes, DType::f32}, more_{kBytes, DType::f32};
 };
 
@@ -172,7 +205,10 @@ void run() {
   KernelLibrary library(device, std::make_shared<Compiler>());
   fmt::print("{}, driver {}, kernels {:016x}\n", device.properties().name, driver().version, kernel_sources_hash());
   Bench bench(library);
-  for (const Shape& s : kSuite) bench.attention_of(s, DType::f16);
+  for (const Shape& s : kSuite) {
+    bench.attention_of(s, DType::f16);
+    bench.attention_of_cudnn(s);
+  }
   for (const Shape& s : kSuite) {
     if (s.id >= 4) bench.attention_of(s, DType::f32);
   }

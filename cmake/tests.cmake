@@ -29,6 +29,23 @@ foreach(room core plan cpu engine cuda)
     gnomon_test_room(${room} gnomon_${room})
   endif()
 endforeach()
+# Libraries that say they are cuDNN: too old, without a function, with all of them. And a driver that does nothing.
+if(TARGET gnomon_test_cuda)
+  foreach(fake old partial whole)
+    add_library(gnomon_fake_cudnn_${fake} MODULE ${CMAKE_CURRENT_SOURCE_DIR}/tests/cuda/fakes/cudnn.cpp)
+    set_target_properties(gnomon_fake_cudnn_${fake} PROPERTIES OUTPUT_NAME cudnn-${fake}
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fakes)
+    target_compile_definitions(gnomon_fake_cudnn_${fake} PRIVATE FAKE_VERSION=$<IF:$<STREQUAL:${fake},old>,91001,91002>
+                               $<$<STREQUAL:${fake},whole>:FAKE_WHOLE>)
+    add_dependencies(gnomon_test_cuda gnomon_fake_cudnn_${fake})
+  endforeach()
+  add_library(gnomon_fake_cuda MODULE ${CMAKE_CURRENT_SOURCE_DIR}/tests/cuda/fakes/cuda.cpp)
+  set_target_properties(gnomon_fake_cuda PROPERTIES OUTPUT_NAME cuda-fake
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fakes)
+  target_link_options(gnomon_fake_cuda PRIVATE -Wl,-soname,libcuda.so.1)
+  add_dependencies(gnomon_test_cuda gnomon_fake_cuda)
+  target_compile_definitions(gnomon_test_cuda PRIVATE GNOMON_FAKE_LIBRARIES="${CMAKE_CURRENT_BINARY_DIR}/fakes")
+endif()
 if(TARGET gnomon_cpu)
   gnomon_test_room(reference gnomon_cpu)  # src/reference is compiled into it
 endif()

@@ -59,6 +59,11 @@ std::byte* Arena::at_least(std::size_t bytes) {
   return buffer_.data();
 }
 
+void Arena::wait() const {
+  const std::lock_guard lock(mutex_);
+  if (used_) driver().cuEventSynchronize(done_);
+}
+
 void Arena::trim() {
   const std::lock_guard lock(mutex_);
   const std::size_t needed = claims_.empty() ? 0 : *claims_.rbegin();

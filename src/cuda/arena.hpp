@@ -52,6 +52,7 @@ class Arena {
     std::byte* data_;
   };
 
+  void wait() const;             // the host, for the last use
   void trim();                   // gives back what no claim needs; never throws
   void poison(CUstream stream);  // fills it with NaN: what a pass reads, it must have written
   std::size_t size() const;

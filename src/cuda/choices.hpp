@@ -17,7 +17,7 @@ struct Choices {
   Precision precision = Precision::fp32;
   bool fused_attention = true;
   // Of the fused attention, or the form of the resident kernel (attention.hpp and resident.hpp name them); "first": the
-  // one to begin with.
+  // one to begin with; "cudnn": the library's fused attention in place of ours.
   std::string tile = "first";
   bool causal_skip = true;
   bool mask_elision = true;

@@ -11,4 +11,10 @@ std::shared_ptr<const ResidentWeights> Machine::resident_weights() {
   return made;
 }
 
+DnnSession& Machine::cudnn_session() {
+  const std::lock_guard lock(mutex_);
+  if (!cudnn_session_) cudnn_session_ = std::make_unique<DnnSession>(arena);
+  return *cudnn_session_;
+}
+
 }  // namespace gnomon::cuda

@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/memory.hpp"
+#include "cuda/cudnn_attention.hpp"
 #include "cuda/norm.hpp"
 #include "cuda/plain_pass.hpp"
 #include "cuda/resident_pass.hpp"
@@ -102,6 +103,15 @@ std::optional<std::string> contradiction(const Problem& problem, const Choices& 
     return "mask_elision=off: the fused attention has no form that ignores what the mask tells; it needs "
            "fused_attention=off";
   return {};
+}
+
+std::optional<std::string> refuses_fused_attention(const AttentionSpec& spec, const Choices& c,
+                                                   const DeviceProperties& device) {
+  if (c.tile == kCudnnTile) return refuses_cudnn_attention(spec);
+  if (const auto reason = refuses_attention(spec, device)) return reason;
+  const auto tile = tile_of(c, spec, device);
+  if (!tile) return fmt::format("tile: '{}' is none of our attention's, and not 'cudnn'", c.tile);
+  return refuses_tile(spec, *tile, device);
 }
 
 std::vector<std::vector<Choice>> one_each(const char* name, const std::vector<std::string>& values) {
@@ -255,6 +265,7 @@ std::vector<Group> search_groups(const Problem& problem, const Choices& incumben
     std::vector<std::string> tiles;
     for (const AttentionTile& tile : attention_tiles(spec_of(problem, incumbent), device))
       tiles.push_back(tile.to_string());
+    if (is_narrow(incumbent.precision)) tiles.push_back(kCudnnTile);
     add("tile", one_each("tile", tiles), {"precision"});
   }
   std::vector<std::string> algorithms;
@@ -282,11 +293,7 @@ std::optional<Refusal> refuses(const Problem& problem, const Constraints& constr
     if (const auto reason = refuses_as_resident(problem, constraints, c, device)) return Refusal{*reason};
   }
   if (c.path == Path::stack && c.fused_attention) {
-    const AttentionSpec spec = spec_of(problem, c);
-    if (const auto reason = refuses_attention(spec, device)) return Refusal{*reason};
-    const auto tile = tile_of(c, spec, device);
-    if (!tile) return Refusal{fmt::format("tile: '{}' is none of our attention's", c.tile)};
-    if (const auto reason = refuses_tile(spec, *tile, device)) return Refusal{*reason};
+    if (const auto reason = refuses_fused_attention(spec_of(problem, c), c, device)) return Refusal{*reason};
   }
   const auto scratch = static_cast<std::int64_t>(scratch_bytes(problem, c, device));
   const auto refuse_memory = [&](std::int64_t limit, const char* what) {

@@ -60,14 +60,21 @@ StackPass::StackPass(Machine& machine, const Choices& choices, std::int64_t sequ
     machine.ours.synchronize();
   }
   if (choices.fused_attention) {
-    tile_ = tile_of(choices, attention_spec(config_, choices, sequences, seq, masked), machine.device.properties());
-    if (!tile_) throw_environment("tile: '{}' is none of our attention's", choices.tile);
+    const AttentionSpec spec = attention_spec(config_, choices, sequences, seq, masked);
+    if (choices.tile == kCudnnTile) {
+      cudnn_ = machine.cudnn_session().attention(spec);
+    } else {
+      tile_ = tile_of(choices, spec, machine.device.properties());
+    }
+    if (!cudnn_ && !tile_) throw_environment("tile: '{}' is none of our attention's", choices.tile);
   } else {
     plain_attention_.emplace(machine, config_, sequences, seq, query_block == 0 ? seq : query_block, masked,
                              choices.precision == Precision::tf32);
   }
   bind_layers();
-  std::size_t workspace = plain_attention_ ? plain_attention_->workspace_bytes() : 0;
+  std::size_t workspace = plain_attention_ ? plain_attention_->workspace_bytes()
+                          : cudnn_         ? cudnn_->workspace_bytes()
+                                           : 0;
   for (const Layer& layer : layers_) {
     for (const Product& one : layer.qkv) workspace = std::max(workspace, one.workspace_bytes());
     for (const auto* one : {&layer.out, &layer.fc1, &layer.fc2})
@@ -233,6 +240,11 @@ class StackPass::Writer {
       const auto floats = [&](std::size_t place) { return reinterpret_cast<float*>(at(place)); };
       pass_.plain_attention_->add_steps(steps_, scratch_, floats(pass_.q_[0]), floats(pass_.q_[1]), floats(pass_.q_[2]),
                                         floats(pass_.attended_), mask_bytes(part_.mask), at(pass_.workspace_));
+    } else if (pass_.cudnn_) {
+      if (!arguments_)  // the same in every layer
+        arguments_ = std::make_shared<const DnnDescriptor>(
+            pass_.cudnn_->arguments(at(pass_.q_[0]), at(pass_.attended_), at(pass_.workspace_)));
+      steps_.add(DnnAttentionStep{&machine_.cudnn_session(), pass_.cudnn_, arguments_});
     } else {
       const AttentionSpec spec = attention_spec(c_, choices_, pass_.sequences_, pass_.seq_, pass_.masked_);
       auto launch = gnomon::cuda::attention(machine_.kernels, spec, *pass_.tile_, mask_ ? &*mask_ : nullptr);
@@ -332,6 +344,7 @@ class StackPass::Writer {
   const Call& part_;
   const BorderLayout& layout_;
   std::optional<ClassifiedMask> mask_;
+  std::shared_ptr<const DnnDescriptor> arguments_;
 };
 
 void StackPass::write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) {

@@ -49,6 +49,7 @@ class StackPass final : public Pass {
   std::deque<Layer> layers_;
   std::optional<PlainAttention> plain_attention_;
   std::optional<AttentionTile> tile_;
+  std::shared_ptr<const DnnAttention> cudnn_;  // in place of our own
   DeviceBuffer mask_state_;
   Places places_;
   std::size_t x_ = 0, n_ = 0, q_[3] = {}, attended_ = 0, branch_ = 0, hidden_ = 0, branch2_ = 0, sum_ = 0, mask_ = 0,

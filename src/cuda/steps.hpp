@@ -1,5 +1,6 @@
-// What a plan does on the device, as a list made once and run many times: launches of our kernels and products of
-// cuBLASLt. Only our kernels touch the caller's tensors, so that a captured list can be pointed at others.
+// What a plan does on the device, as a list made once and run many times: launches of our kernels, products of
+// cuBLASLt, attention of cuDNN. Only our kernels touch the caller's tensors, so that a captured list can be pointed at
+// others.
 #pragma once
 
 #include <array>
@@ -7,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "cuda/cudnn_attention.hpp"
 #include "cuda/kernel.hpp"
 #include "cuda/product.hpp"
 
@@ -73,6 +75,7 @@ class StepList {
   }
   void add(const ProductStep& product) { steps_.emplace_back(product); }
   void add(const FillStep& fill) { steps_.emplace_back(fill); }
+  void add(const DnnAttentionStep& attention) { steps_.emplace_back(attention); }
   // The last step's pointer at `offset` of its params follows the border.
   void follow(std::size_t offset, const void* (*address)(const Border&)) {
     patches_.push_back({steps_.size() - 1, offset, address});
@@ -100,7 +103,7 @@ class StepList {
   StepList& operator=(const StepList&) = delete;
 
  private:
-  using Step = std::variant<KernelStep, ProductStep, FillStep>;
+  using Step = std::variant<KernelStep, ProductStep, FillStep, DnnAttentionStep>;
   struct Place {
     std::size_t step = 0, offset = 0;
   };

@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+
+#include "cuda/cudnn_attention.hpp"
 #include "cuda/on_device.hpp"
 #include "cuda/rows.hpp"
 
@@ -46,9 +49,19 @@ class Heads {
   bool sees(std::int64_t b, std::int64_t q, std::int64_t k) const { return valid(b, k) && (!c_.spec.causal || k <= q); }
   const AttentionSpec& spec() const { return c_.spec; }
 
+  // Twice, into the same output.
+  std::vector<double> run_twice(const std::function<void(const DeviceArray& qkv, const DeviceArray& out)>& run) {
+    const DeviceArray qkv(c_.spec.dtype, qkv_), out(c_.spec.dtype, tokens_ * d_);
+    run(qkv, out);
+    const auto bytes_once = out.download();
+    EXPECT_TRUE(out.guards_intact() && qkv.guards_intact());
+    run(qkv, out);
+    EXPECT_TRUE(out.download() == bytes_once) << "two runs differ";
+    return out.values();
+  }
+
   std::vector<double> run(const AttentionTile& tile) {
     const auto& [dtype, batch, seq, heads, head_dim, causal, masked, alignment] = c_.spec;
-    const DeviceArray qkv(dtype, qkv_), out(dtype, tokens_ * d_);
     const DeviceBytes memory(cuda::ClassifiedMask::bytes(batch, seq));
     const auto classified = cuda::ClassifiedMask::place(memory.data(), batch, seq);
     std::unique_ptr<DeviceBytes> bytes;
@@ -64,16 +77,23 @@ class Heads {
     }
     auto launch = cuda::attention(library_, c_.spec, tile, &classified);
     const std::int64_t size = static_cast<std::int64_t>(size_of(dtype));
-    launch.params.q = qkv.data();
-    launch.params.k = qkv.data<char>() + d_ * size;
-    launch.params.v = qkv.data<char>() + 2 * d_ * size;
-    launch.params.out = out.data();
-    launch.run(nullptr);
-    const auto bytes_once = out.download();
-    EXPECT_TRUE(out.guards_intact() && qkv.guards_intact());
-    launch.run(nullptr);
-    EXPECT_TRUE(out.download() == bytes_once) << "two runs differ";
-    return out.values();
+    return run_twice([&](const DeviceArray& qkv, const DeviceArray& out) {
+      launch.params.q = qkv.data();
+      launch.params.k = qkv.data<char>() + d_ * size;
+      launch.params.v = qkv.data<char>() + 2 * d_ * size;
+      launch.params.out = out.data();
+      launch.run(nullptr);
+    });
+  }
+
+  std::vector<double> run(cuda::DnnSession& session) {
+    const auto attention = session.attention(c_.spec);
+    const DeviceBytes workspace(static_cast<std::int64_t>(attention->workspace_bytes()) + 16);
+    const auto got = run_twice([&](const DeviceArray& qkv, const DeviceArray& out) {
+      session.run(nullptr, *attention, attention->arguments(qkv.data(), out.data(), workspace.data()));
+    });
+    EXPECT_TRUE(workspace.guards_intact());
+    return got;
   }
 
   std::vector<double> formula(std::int64_t b, std::int64_t h, std::int64_t q) {
@@ -296,6 +316,60 @@ TEST_F(AttentionKernel, RandomProblems) {
     expect_right(c, rng, 1);
     if (HasFailure()) return;
   }
+}
+
+// A plan takes the library tenths of a second to make: each problem once.
+class AttentionOfCudnn : public AttentionKernel {
+ protected:
+  void SetUp() override {
+    AttentionKernel::SetUp();
+    if (IsSkipped()) return;
+    if (!cuda::cudnn_missing().empty()) GTEST_SKIP() << cuda::cudnn_missing();
+    session_.emplace(arena_.emplace());
+  }
+  void expect_right(const AttentionSpec& spec, double scale = 1) {
+    const Case c{spec, {}, scale};
+    SCOPED_TRACE(to_string(c));
+    Heads heads(library(), c, rng_);
+    heads.expect_right(heads.run(*session_));
+  }
+  Rng rng_{test_seed()};
+  std::optional<cuda::Arena> arena_;
+  std::optional<cuda::DnnSession> session_;
+};
+
+TEST_F(AttentionOfCudnn, AnyLengthWithItsNeighbours) {
+  for (const std::int64_t seq : {2, 3, 16, 17, 63, 64, 65, 100, 127, 128, 129, 257}) {
+    expect_right(spec(DType::f16, 3, seq, 2, 32, true));
+    expect_right(spec(DType::f16, 1, seq, 3, 64, false));
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AttentionOfCudnn, HeadsUpTo128) {
+  for (const std::int64_t head : {16, 24, 32, 40, 48, 64, 80, 96, 128}) {
+    expect_right(spec(DType::f16, 2, 70, 3, head, true));
+    expect_right(spec(DType::bf16, 3, 133, 1, head, false));
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(AttentionOfCudnn, LongSequencesAndManyOfThem) {
+  expect_right(spec(DType::f16, 1, 3000, 2, 64, true));
+  expect_right(spec(DType::bf16, 1, 1025, 1, 128, false));
+  expect_right(spec(DType::f16, 5000, 5, 2, 16, true));
+}
+
+TEST_F(AttentionOfCudnn, SharpAndFlatSoftmax) {
+  for (const double scale : {0.01, 4.0, 20.0}) expect_right(spec(DType::f16, 1, 128, 2, 64, true), scale);
+}
+
+TEST_F(AttentionOfCudnn, PlansAreKeptWhileTheyAreFew) {
+  const auto first = session_->attention(spec(DType::f16, 1, 64, 1, 64, true));
+  EXPECT_EQ(session_->attention(spec(DType::f16, 1, 64, 1, 64, true)), first);
+  for (std::int64_t seq = 65; seq < 74; ++seq) session_->attention(spec(DType::f16, 1, seq, 1, 64, true));
+  EXPECT_EQ(session_->kept(), 8u);
+  EXPECT_EQ(session_->attention(spec(DType::f16, 1, 64, 1, 64, true)), first);  // somebody holds it
 }
 
 TEST(AttentionTiles, TheirNamesAreReadBack) {

@@ -8,6 +8,7 @@
 #include <cublasLt.h>
 #endif
 #include "cuda/cublaslt.hpp"
+#include "cuda/cudnn.hpp"
 
 namespace gnomon::cuda {
 namespace {
@@ -63,6 +64,26 @@ TEST(CudaSearchSpace, WhatCannotRunIsRefusedWithItsReason) {
   EXPECT_THAT(reason("b64 s100", "tile=round"), testing::HasSubstr("'round'"));
   EXPECT_THAT(reason("b32 s100000 d1024 h16 f4096", "slices=all", {.memory_limit = std::int64_t{8} << 30}),
               testing::HasSubstr("memory_limit is 8.0 GiB"));
+}
+
+TEST(CudaSearchSpace, AttentionOfCudnnIsTriedWhereNumbersAreNarrow) {
+  const auto last_tile = [](const char* text, Precision precision) {
+    const Problem p = parse_problem(text);
+    Choices c = estimate_stack(p, {}, h200());
+    c.precision = precision;
+    for (const Group& group : search_groups(p, c, h200())) {
+      if (group.name == "tile") return group.alternatives.back().front().value;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(last_tile("b4 s4096 d512 h8 f2048", Precision::fp16), "cudnn");
+  EXPECT_EQ(last_tile("b4 s4096 d512 h8 f2048 mask", Precision::bf16), "cudnn");  // to be refused with its reason
+  EXPECT_THAT(last_tile("b4 s4096 d512 h8 f2048", Precision::fp32), testing::StartsWith("fp32"));
+  EXPECT_EQ(reason("b4 s4096 d512 h8 f2048", "tile=cudnn"), cudnn_missing());
+  EXPECT_THAT(reason("b4 s4096 d512 h8 f2048 mask", "tile=cudnn"), testing::HasSubstr("only the device knows"));
+  EXPECT_THAT(reason("b4 s100 d80 h4 f256", "tile=cudnn"), testing::HasSubstr("this one is 20"));
+  EXPECT_THAT(reason("b4 s100", "tile=cudnn precision=fp32"), testing::HasSubstr("not f32"));
+  EXPECT_THAT(reason("b64 s100", "path=resident tile=cudnn"), testing::HasSubstr("'cudnn'"));
 }
 
 TEST(CudaSearchSpace, TheResidentKernelIsTheEstimateWhereItRuns) {
