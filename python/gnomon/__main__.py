@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import List, NoReturn, Optional
 
+import torch
+
 import gnomon
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -33,18 +35,10 @@ def _run_program(arguments: List[str]) -> NoReturn:
     os.execv(path, [str(path), *arguments])
 
 
-def _torch_version() -> str:
-    try:
-        import torch
-    except ImportError:
-        return "not installed"
-    return str(torch.__version__)
-
-
 def _info() -> int:
     path = program()
     status = subprocess.run([str(path), "info"]).returncode if path is not None else 3
-    print(f"python     {platform.python_version()}, PyTorch {_torch_version()}, package {gnomon.__version__}")
+    print(f"python     {platform.python_version()}, PyTorch {torch.__version__}, package {gnomon.__version__}")
     try:
         print(f"library    {gnomon.library_path()}")
     except gnomon.GnomonError as error:

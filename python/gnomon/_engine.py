@@ -135,6 +135,7 @@ class Engine:
                     inside.add(call)
             stream = current_stream(x.device) if self._has_streams else None
             problem = self._number + (valid is not None)
+            # On a device the call stays in its thread, to which the driver's current context and a capture's mode belong.
             if problem in call.met or self._has_streams or threading.current_thread() is not threading.main_thread():
                 status = self._library.forward(self._handle, source, valid, target, stream)
             else:
