@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cuda/on_device.hpp"
+#include "cuda/random_stacks.hpp"
 #include "cuda/resident_problem.hpp"
 
 namespace gnomon::test {
@@ -12,6 +13,12 @@ namespace {
 
 using cuda::ResidentForm;
 using cuda::ResidentSpec;
+
+ResidentSpec spec_of(const Problem& problem) { return {problem.config, problem.batch, problem.seq, problem.mask}; }
+
+ResidentForm form_of(const RandomStack& s) {
+  return {s.choices.groups, s.choices.cluster, s.choices.paired_activation};
+}
 
 class Resident : public OnDevice {
  protected:
@@ -21,7 +28,9 @@ class Resident : public OnDevice {
     if (properties().major != 9) GTEST_SKIP() << "no Hopper: " << properties().name;
   }
 
-  static void expect_right(const Problem& problem, MaskKind kind, std::uint64_t seed) {
+  // In all forms that can run it, or in one.
+  static void expect_right(const Problem& problem, MaskKind kind, std::uint64_t seed,
+                           std::optional<ResidentForm> only = std::nullopt) {
     const ResidentProblem p(problem, kind, seed);
     SCOPED_TRACE(p.name);
     DeviceBytes mask(problem.tokens());
@@ -30,8 +39,8 @@ class Resident : public OnDevice {
     cuda::DeviceWeights on_device(p.weights);
     const cuda::ResidentWeights packed(library(), problem.config, on_device.layout(),
                                        on_device.copy(DType::f32, library(), nullptr), nullptr);
-    const ResidentSpec spec{problem.config, problem.batch, problem.seq, problem.mask};
-    const auto forms = cuda::resident_forms(spec, properties());
+    const ResidentSpec spec = spec_of(problem);
+    const auto forms = only ? std::vector{*only} : cuda::resident_forms(spec, properties());
     EXPECT_FALSE(forms.empty());
     for (const ResidentForm& form : forms) {
       auto launch = cuda::resident(library(), spec, form, packed);
@@ -68,35 +77,46 @@ TEST_F(Resident, EveryMask) {
   }
 }
 
-TEST_F(Resident, RandomStacks) {
-  Rng rng(test_seed());
-  const auto one_of = [&](auto... values) {
-    const std::array list{values...};
-    return list[rng() % list.size()];
+// Each in one form that can run it. They are compiled side by side.
+TEST_F(Resident, AHundredRandomStacks) {
+  const std::uint64_t seed = test_seed();
+  struct One {
+    RandomStack stack;
+    ResidentForm form;
   };
-  for (int i = 0; i < test_count(12); ++i) {
-    Problem problem;
-    problem.batch = one_of(1, 2, 3, 7);
-    problem.seq = 1 + static_cast<std::int64_t>(rng() % 128);
-    StackConfig& c = problem.config;
-    c.d_model = one_of(64, 128);
-    c.n_heads = c.d_model / one_of(16, 32, 64);
-    c.d_ff = c.d_model * one_of(1, 2, 4, 5);
-    c.layers = one_of(1, 2, 3);
-    c.norm = one_of(NormPlacement::post, NormPlacement::pre);
-    c.final_norm = one_of(false, true);
-    c.causal = one_of(false, true);
-    c.bias = one_of(false, true);
-    c.activation = one_of(Activation::gelu_erf, Activation::gelu_tanh, Activation::relu);
-    problem.mask = one_of(false, true);
-    expect_right(problem, kMaskKinds[rng() % std::size(kMaskKinds)], rng());
+  std::vector<One> all;
+  std::vector<cuda::KernelSource> sources;
+  for (int i = 0; i < test_count(100); ++i) {
+    const RandomStack s = random_stack(seed, i);
+    const ResidentForm form = form_of(s);
+    all.push_back({s, form});
+    sources.push_back(cuda::resident_source(spec_of(problem_of(s)), form));
+  }
+  library().compiler().ahead(std::move(sources), device()->architecture());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    expect_right(problem_of(all[i].stack), all[i].stack.mask, seed + i, all[i].form);
+    if (HasFailure()) return;
   }
 }
 
 // No device needed.
-TEST(ResidentForms, SayWhyNot) {
+cuda::DeviceProperties a_hopper() {
   cuda::DeviceProperties hopper;
   hopper.major = 9, hopper.max_shared_bytes = 232448;
+  return hopper;
+}
+
+TEST(ResidentForms, RunTheRandomStacks) {
+  const std::uint64_t seed = test_seed();
+  for (int i = 0; i < 1000; ++i) {
+    const RandomStack s = random_stack(seed, i);
+    ASSERT_EQ(cuda::refuses_resident(spec_of(problem_of(s)), form_of(s), a_hopper()), std::nullopt)
+        << to_string(problem_of(s)) << " " << form_of(s).to_string();
+  }
+}
+
+TEST(ResidentForms, SayWhyNot) {
+  cuda::DeviceProperties hopper = a_hopper();
   ResidentSpec spec{.batch = 4, .seq = 100};
   EXPECT_FALSE(cuda::refuses_resident(spec, {2, 1}, hopper));
   EXPECT_EQ(cuda::resident_forms(spec, hopper).front(), (ResidentForm{2, 1}));

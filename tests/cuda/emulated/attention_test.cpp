@@ -151,11 +151,12 @@ TEST_F(EmulatedAttention, OddHeadSizes) {
 TEST_F(EmulatedAttention, NotFiniteReachesThoseThatSeeIt) {
   const auto check = [&]<typename Form>(Form, std::int64_t seq) {
     for (const double value : {static_cast<double>(kNaN), static_cast<double>(kInf)}) {
-      for (const std::int64_t column : {0, 64 + 3, 2 * 64 + 5}) {
-        SCOPED_TRACE(fmt::format("S {} {} in column {}", seq, value, column));
+      for (const std::int64_t column : {0, 64 + 3, 2 * 64 + 5, 2 * 64 + 5, 2 * 64 + 5}) {
+        const auto token = static_cast<std::int64_t>(rng() % static_cast<std::uint64_t>(seq));
+        SCOPED_TRACE(fmt::format("S {} {} in column {} of token {}", seq, value, column, token));
         AttentionProblem<Spec> problem({spec_of<Form, true>(2, seq, 2), {}}, rng);
-        problem.at(37, column) = value;
-        problem.expect_only_where_seen(run<Form, true, false>(problem, rng), value, 37, column);
+        problem.at(token, column) = value;
+        problem.expect_only_where_seen(run<Form, true, false>(problem, rng), value, token, column);
       }
     }
   };

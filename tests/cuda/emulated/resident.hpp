@@ -2,31 +2,12 @@
 #pragma once
 
 #include "cuda/emulator/emulate.hpp"
+#include "cuda/random_stacks.hpp"
 #include "cuda/resident_problem.hpp"
 #include "emulated/resident.cuh"
 #include "emulated/resident_pack.cuh"
 
 namespace gnomon::test {
-
-// Of the choices that a Stack is, the problem.
-inline Problem problem_of(const kernels::resident::Choices& c, std::int64_t batch, std::int64_t layers) {
-  using Device = kernels::resident::Activation;
-  Problem problem;
-  problem.batch = batch;
-  problem.seq = c.seq;
-  problem.mask = c.masked;
-  problem.config = {.layers = layers,
-                    .d_model = c.model,
-                    .n_heads = c.heads,
-                    .d_ff = c.hidden,
-                    .norm = c.pre_norm ? NormPlacement::pre : NormPlacement::post,
-                    .final_norm = c.final_norm,
-                    .activation = c.activation == Device::gelu        ? Activation::gelu_erf
-                                  : c.activation == Device::gelu_tanh ? Activation::gelu_tanh
-                                                                      : Activation::relu,
-                    .causal = c.causal};
-  return problem;
-}
 
 struct PackedWeights {
   std::vector<std::uint32_t> tiles;
@@ -110,9 +91,9 @@ void expect_right(void (*kernel)(kernels::resident::Call), const ResidentProblem
 
 // `clusters`: fewer than the batch fills give each several rounds.
 template <typename S>
-void expect_resident_right(std::int64_t batch, std::int64_t layers, MaskKind kind, std::uint64_t seed,
-                           int clusters = 2) {
-  const ResidentProblem p(problem_of(S::c, batch, layers), kind, seed);
+void expect_resident_right(std::int64_t batch, std::int64_t layers, MaskKind kind, std::uint64_t seed, int clusters = 2,
+                           bool bias = true) {
+  const ResidentProblem p(problem_of(S::c, batch, layers, bias), kind, seed);
   SCOPED_TRACE(
       fmt::format("{}, g{}-c{}{}", p.name, S::c.groups, S::c.cluster, S::c.paired_activation ? "-paired" : ""));
   const std::int64_t filled = (batch + S::l.sequences - 1) / S::l.sequences;
