@@ -6,7 +6,16 @@ import pytest
 import torch
 
 import gnomon
-from dropin_support import D, QUICK, assert_in_contract, encoder, entry, reasons, reference
+from dropin_support import (
+    D,
+    QUICK,
+    assert_in_contract,
+    assert_in_contract_but_for_its_rounding,
+    encoder,
+    entry,
+    reasons,
+    reference,
+)
 
 on_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device")
 
@@ -39,6 +48,7 @@ def test_the_answer_its_device_and_its_dtype():
     assert_in_contract(answered(module, x).cpu(), expected(module, x))
     half = answered(module, x.half())
     assert half.dtype is torch.float16 and half.device == x.device
+    assert_in_contract_but_for_its_rounding(half.cpu(), expected(module, x.half().float()))
 
 
 @on_device

@@ -15,6 +15,7 @@ from dropin_support import (
     D,
     FAMILIES,
     FEW,
+    assert_in_contract,
     bert_encoder,
     check,
     check_falls_back,
@@ -22,6 +23,7 @@ from dropin_support import (
     entry,
     fast,
     gpt2,
+    own_answer,
     reasons,
     reference,
 )
@@ -225,6 +227,42 @@ def test_hooks_put_in_by_the_back_door_are_seen():
     with torch.no_grad():
         module(x)
     assert entry(module)["fallbacks"][0]["count"] == 2
+
+
+def replica_of(module):
+    """What nn.DataParallel makes of a module, for every call and every device."""
+    inner = list(module.modules())
+    replicas = {m: m._replicate_for_data_parallel() for m in inner}
+    for m, replica in replicas.items():
+        for name, child in m._modules.items():
+            setattr(replica, name, replicas[child])
+        for name, parameter in m._parameters.items():
+            setattr(replica, name, parameter.detach())
+    return replicas[module]
+
+
+def test_replicas_of_data_parallel_are_not_planned_anew_for_every_call(said):
+    family = BY_NAME["encoder-pre-seq-first"]
+    module, x = fast(family), torch.randn(2, 6, D)
+    check(family, module, x)
+    states = len(gnomon._state._states)
+    gnomon._dropin._say_replicas.cache_clear()
+    with torch.no_grad():
+        for _ in range(3):
+            actual = family.call(replica_of(module), x, None)
+            assert_in_contract(actual, own_answer(family, module, x))
+    assert len(gnomon._state._states) == states and entry(module)["answered"] == 1
+    assert len(said()) == 1 and "replicas of nn.DataParallel" in said()[0]
+
+
+def test_reasons_that_name_shapes_do_not_pile_up(said):
+    module = fast(BY_NAME["encoder"])
+    with torch.no_grad():
+        for seq in range(2, 102):
+            module(torch.randn(1, seq, D), torch.zeros(4, seq, seq, dtype=torch.bool))
+    told = entry(module)["fallbacks"]
+    assert len(told) == 33 and sum(one["count"] for one in told) == 100 and len(said()) == 33
+    assert "not said one by one" in told[-1]["reason"]
 
 
 def test_global_hooks_fall_back():
@@ -632,6 +670,13 @@ def test_unbatched_and_nested_inputs_are_the_encoders_own():
     family = BY_NAME["encoder"]
     module = fast(family)
     check_falls_back(family, module, torch.randn(6, D), reason="2 axes")
+    make = getattr(getattr(torch, "nested", None), "nested_tensor", None) or torch.nested_tensor
+    with torch.no_grad():
+        try:
+            module(make([torch.randn(4, D), torch.randn(6, D)]))
+        except (RuntimeError, ValueError, AssertionError):
+            pass  # the encoder's own error
+    assert "nested tensor" in reasons(module)[-1] and entry(module)["answered"] == 0
 
 
 @pytest.mark.parametrize(
