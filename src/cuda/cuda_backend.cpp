@@ -38,6 +38,7 @@ class CudaBackend final : public Backend {
                       {"multiprocessors", std::to_string(p.multiprocessors)},
                       {"nvrtc", nvrtc().version_text},
                       {"cublaslt", cublaslt().version_text},
+                      {"cudnn", cudnn_missing().empty() ? cudnn().version_text : "none"},
                       {"kernels", fmt::format("{:016x}", kernel_sources_hash())},
                       {"gnomon", GNOMON_VERSION}},
             .notes = {{"driver", std::to_string(driver().version)}}};
