@@ -1,11 +1,11 @@
-// Flash attention against the formula in double precision, every tile that a problem admits. Masked keys hold NaN
-// throughout: they must not be seen.
+// Flash attention on the device, every tile that a problem admits.
 #include "cuda/attention.hpp"
 
 #include <fmt/format.h>
 
 #include <functional>
 
+#include "cuda/attention_cases.hpp"
 #include "cuda/cudnn_attention.hpp"
 #include "cuda/on_device.hpp"
 #include "cuda/rows.hpp"
@@ -16,78 +16,53 @@ namespace {
 using cuda::AttentionSpec;
 using cuda::AttentionTile;
 
-struct Case {
-  AttentionSpec spec;
-  std::optional<MaskKind> mask;
-  double scale = 1;  // of Q and K
-};
+using Case = AttentionCase<AttentionSpec>;
 
-std::string to_string(const Case& c) {
-  return fmt::format("{} B={} S={} H={} head_dim={} causal={} mask={} scale={}", gnomon::name_of(c.spec.dtype),
-                     c.spec.batch, c.spec.seq, c.spec.heads, c.spec.head_dim, c.spec.causal,
-                     c.mask ? name_of(*c.mask) : "none", c.scale);
-}
-
-// Q, K and V side by side in rows of 3 d, and the classified mask, in device memory.
-class Heads {
+// The problem's tensors and its classified mask, in device memory.
+class Heads : public AttentionProblem<AttentionSpec> {
  public:
   Heads(cuda::KernelLibrary& library, const Case& c, Rng& rng)
-      : library_(library), c_(c), d_(c.spec.heads * c.spec.head_dim), tokens_(c.spec.batch * c.spec.seq) {
-    c_.spec.masked = c.mask.has_value();
-    qkv_ = normal_values(tokens_ * 3 * d_, c.spec.dtype, rng);
-    if (c.mask) mask_ = std::make_unique<TestMask>(c.spec.batch, c.spec.seq, *c.mask, rng);
-    for (std::int64_t t = 0; t < tokens_; ++t) {
-      for (std::int64_t f = 0; f < 2 * d_; ++f) at(t, f) = stored(at(t, f) * c.scale, c.spec.dtype);
-      for (std::int64_t f = d_; f < 3 * d_ && !valid(t / c.spec.seq, t % c.spec.seq); ++f) at(t, f) = kNaN;
-    }
-  }
-
-  double& at(std::int64_t token, std::int64_t column) {
-    return qkv_[static_cast<std::size_t>(token * 3 * d_ + column)];
-  }
-  bool valid(std::int64_t b, std::int64_t s) const { return !mask_ || mask_->valid(b, s); }
-  bool sees(std::int64_t b, std::int64_t q, std::int64_t k) const { return valid(b, k) && (!c_.spec.causal || k <= q); }
-  const AttentionSpec& spec() const { return c_.spec; }
+      : AttentionProblem<AttentionSpec>(c, rng), library_(library) {}
 
   // Twice, into the same output.
   std::vector<double> run_twice(const std::function<void(const DeviceArray& qkv, const DeviceArray& out)>& run) {
-    const DeviceArray qkv(c_.spec.dtype, qkv_), out(c_.spec.dtype, tokens_ * d_);
-    run(qkv, out);
+    const DeviceArray on_device(spec().dtype, qkv()), out(spec().dtype, tokens() * width());
+    run(on_device, out);
     const auto bytes_once = out.download();
-    EXPECT_TRUE(out.guards_intact() && qkv.guards_intact());
-    run(qkv, out);
+    EXPECT_TRUE(out.guards_intact() && on_device.guards_intact());
+    run(on_device, out);
     EXPECT_TRUE(out.download() == bytes_once) << "two runs differ";
     return out.values();
   }
 
   std::vector<double> run(const AttentionTile& tile) {
-    const auto& [dtype, batch, seq, heads, head_dim, causal, masked, alignment] = c_.spec;
+    const auto& [dtype, batch, seq, heads, head_dim, causal, masked, alignment] = spec();
     const DeviceBytes memory(cuda::ClassifiedMask::bytes(batch, seq));
     const auto classified = cuda::ClassifiedMask::place(memory.data(), batch, seq);
     std::unique_ptr<DeviceBytes> bytes;
-    if (mask_) {
-      bytes = std::make_unique<DeviceBytes>(tokens_);
-      bytes->upload(mask_->view().data);
+    if (mask()) {
+      bytes = std::make_unique<DeviceBytes>(tokens());
+      bytes->upload(mask()->view().data);
       cuda::check(cuda::driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(classified.state), 0, 2, nullptr),
                   "set");
       auto classify = cuda::classify_mask(library_, batch, seq, classified);
-      classify.params.mask = cuda::mask_bytes(mask_->view());
+      classify.params.mask = cuda::mask_bytes(mask()->view());
       classify.params.mask.data = bytes->data<kernels::u8>();
       classify.run(nullptr);
     }
-    auto launch = cuda::attention(library_, c_.spec, tile, &classified);
+    auto launch = cuda::attention(library_, spec(), tile, &classified);
     const std::int64_t size = static_cast<std::int64_t>(size_of(dtype));
     return run_twice([&](const DeviceArray& qkv, const DeviceArray& out) {
       launch.params.q = qkv.data();
-      launch.params.k = qkv.data<char>() + d_ * size;
-      launch.params.v = qkv.data<char>() + 2 * d_ * size;
+      launch.params.k = qkv.data<char>() + width() * size;
+      launch.params.v = qkv.data<char>() + 2 * width() * size;
       launch.params.out = out.data();
       launch.run(nullptr);
     });
   }
 
   std::vector<double> run(cuda::DnnSession& session) {
-    const auto attention = session.attention(c_.spec);
+    const auto attention = session.attention(spec());
     const DeviceBytes workspace(static_cast<std::int64_t>(attention->workspace_bytes()) + 16);
     const auto got = run_twice([&](const DeviceArray& qkv, const DeviceArray& out) {
       session.run(nullptr, *attention, attention->arguments(qkv.data(), out.data(), workspace.data()));
@@ -96,61 +71,8 @@ class Heads {
     return got;
   }
 
-  std::vector<double> formula(std::int64_t b, std::int64_t h, std::int64_t q) {
-    const auto& s = c_.spec;
-    std::vector<double> weights, out(static_cast<std::size_t>(s.head_dim), 0.0);
-    std::vector<std::int64_t> seen;
-    double largest = -kInf, sum = 0;
-    for (std::int64_t k = 0; k < s.seq; ++k) {
-      if (!sees(b, q, k)) continue;
-      double dot = 0;
-      for (std::int64_t f = 0; f < s.head_dim; ++f)
-        dot += at(b * s.seq + q, h * s.head_dim + f) * at(b * s.seq + k, d_ + h * s.head_dim + f);
-      seen.push_back(k);
-      weights.push_back(dot / std::sqrt(static_cast<double>(s.head_dim)));
-      largest = std::max(largest, weights.back());
-    }
-    for (double& w : weights) sum += w = std::exp(w - largest);
-    for (std::size_t i = 0; i < seen.size(); ++i) {
-      for (std::size_t f = 0; f < out.size(); ++f) {
-        out[f] += weights[i] / sum * at(b * s.seq + seen[i], 2 * d_ + h * s.head_dim + static_cast<std::int64_t>(f));
-      }
-    }
-    return out;
-  }
-
-  // All rows of short sequences; of long ones those at the ends and beside the borders of tiles.
-  void expect_right(const std::vector<double>& got) {
-    const auto& s = c_.spec;
-    const bool half = s.dtype != DType::f32;
-    // Weights are rounded to the stored type, half a unit of each; values reach 5. fp32: scores of scale^2 carry a few
-    // units of 2^-24 into the exponential.
-    const double weights = half ? unit_of(s.dtype, 4) / 2 : 4e-6 * (1 + c_.scale * c_.scale);
-    for (std::int64_t b = 0; b < s.batch; ++b) {
-      if (b > 1 && b + 2 < s.batch && b % 997 != 0) continue;
-      for (std::int64_t h = 0; h < s.heads; ++h) {
-        for (std::int64_t q = 0; q < s.seq; ++q) {
-          const bool border = q < 2 || s.seq - q < 3 || (q + 1) % 64 < 2 || q % 97 == 0;
-          if (s.seq > 140 && !border) continue;
-          if (s.seq > 2000 && q % 97 != 0 && s.seq - q > 2) continue;
-          const auto want = formula(b, h, q);
-          for (std::size_t f = 0; f < want.size(); ++f) {
-            const double value = got[static_cast<std::size_t>((b * s.seq + q) * d_ + h * s.head_dim) + f];
-            const double bound = weights + (half ? unit_of(s.dtype, want[f]) / 2 : 0);
-            ASSERT_TRUE(near(value, want[f], bound)) << "b " << b << " h " << h << " row " << q << " feature " << f
-                                                     << " is " << value << ", expected " << want[f];
-          }
-        }
-      }
-    }
-  }
-
  private:
   cuda::KernelLibrary& library_;
-  Case c_;
-  std::int64_t d_, tokens_;
-  std::vector<double> qkv_;
-  std::unique_ptr<TestMask> mask_;
 };
 
 class AttentionKernel : public OnDevice {
@@ -274,24 +196,7 @@ TEST_F(AttentionKernel, NotFiniteReachesThoseThatSeeIt) {
             heads.at(token, column) = value;
             for (const AttentionTile& tile : cuda::attention_tiles(heads.spec(), properties())) {
               SCOPED_TRACE(tile.to_string());
-              const auto got = heads.run(tile);
-              for (std::int64_t b = 0; b < 2; ++b) {
-                for (std::int64_t q = 0; q < seq; ++q) {
-                  for (std::int64_t f = 0; f < 64; ++f) {
-                    const double at = got[static_cast<std::size_t>((b * seq + q) * 64 + f)];
-                    const bool touched =
-                        b == 0 && f < 32 &&
-                        (column < 64 ? q == token : heads.sees(0, q, token) && (column < 128 || f == 5));
-                    // K of -infinity may only take a key's weight away.
-                    if (!touched || column >= 128) {
-                      ASSERT_EQ(std::isfinite(at), !touched) << b << " " << q << " " << f << " is " << at;
-                    }
-                    if (touched && std::isnan(value)) {
-                      ASSERT_TRUE(std::isnan(at)) << b << " " << q << " " << f << " is " << at;
-                    }
-                  }
-                }
-              }
+              heads.expect_only_where_seen(heads.run(tile), value, token, column);
             }
             if (HasFatalFailure()) return;
           }
