@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import weakref
-from typing import Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
 from ._errors import expect
 
 _KEPT = 64
-# id -> (the mask, its version, its address, what it is); the weak reference tells a reused id from the mask itself.
-_seen: Dict[int, Tuple["weakref.ref[torch.Tensor]", int, int, str]] = {}
+# id -> (the mask, its version, address and strides, what it is); the weak reference tells a reused id from the mask itself.
+_seen: Dict[int, Tuple["weakref.ref[torch.Tensor]", Tuple[Any, ...], str]] = {}
 
 
 def is_causal_mask(mask: torch.Tensor, seq: int) -> bool:
     """True for an exactly causal [S, S] mask, False for one that hides nothing; raises NotRecognised for any other.
 
-    Boolean (True = hidden) or floating (0 and -inf). The verdict is kept per tensor and version.
+    Boolean (True = hidden) or floating (0 and -inf). The verdict is kept for the tensor as it is.
     """
     expect(mask.shape == (seq, seq), f"the attention mask has shape {list(mask.shape)}, not [{seq}, {seq}]")
-    version = None if mask.is_inference() else mask._version
     seen = _seen.get(id(mask))
-    if seen is not None and seen[0]() is mask and seen[1] == version and seen[2] == mask.data_ptr():
-        kind = seen[3]
+    state = None if mask.is_inference() else (mask._version, mask.data_ptr(), mask.stride())
+    if seen is not None and seen[0]() is mask and seen[1] == state:
+        kind = seen[2]
     else:
         kind = _kind(mask, seq)
-        if version is not None:
+        if state is not None:
             if len(_seen) >= _KEPT:
                 _seen.clear()
-            _seen[id(mask)] = weakref.ref(mask), version, mask.data_ptr(), kind
+            _seen[id(mask)] = weakref.ref(mask), state, kind
     expect(kind != "other", "the attention mask is not exactly causal")
     return kind == "causal"
 

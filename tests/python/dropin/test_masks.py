@@ -229,7 +229,11 @@ def test_an_attention_mask_changed_in_place_is_looked_at_again():
         mask.data[0, 0] = True  # what PyTorch does not count ...
         gnomon.refresh(module)  # ... is said by hand
         module(x, mask)
-    assert entry(module)["answered"] == 2
+        mask.copy_(causal_masks()["bool"])
+        module(x, mask)
+        mask.data = mask.data.t()  # the same address and version
+        module(x, mask)
+    assert entry(module)["answered"] == 3 and entry(module)["fallbacks"][0]["count"] == 3
 
 
 def test_is_causal_alone_says_nothing():
