@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Optional
 
 import torch
@@ -18,9 +19,10 @@ def engine_device(device: torch.device) -> str:
     raise NotRecognised(f"tensors are on {device}, and Gnomon computes on CPUs and on NVIDIA's GPUs")
 
 
-def current_stream(device: torch.device) -> Optional[int]:
-    """The caller's current stream there, as the C interface takes it; None where there are none, as on the CPU."""
-    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
+def current_stream(device: torch.device) -> Optional[ctypes.c_void_p]:
+    """The caller's current stream there, as the C interface takes it; None where there are none, as on the CPU. A plain number
+    would do for the default stream alone: ctypes passes one as a C int, and half of the address would be lost."""
+    return ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else None
 
 
 def tests_weights_late(device: torch.device) -> bool:

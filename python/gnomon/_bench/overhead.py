@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List
 import torch
 
 import gnomon
+from gnomon._device import current_stream
 from gnomon._engine import _tensor
 from gnomon._state import state_of
 
@@ -86,8 +87,7 @@ def measure(shape: Shape, setting: Setting) -> Dict[str, Any]:
 
 def _bare_call(engine: Any, forward: Any, x: torch.Tensor, out: torch.Tensor) -> Callable[[], Any]:
     source, target = _tensor(x), _tensor(out)
-    stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
-    arguments = engine._handle, ctypes.byref(source), None, ctypes.byref(target), ctypes.c_void_p(stream)
+    arguments = engine._handle, ctypes.byref(source), None, ctypes.byref(target), current_stream(x.device)
 
     def bare(_alive: Any = (source, target)) -> Any:
         return forward(*arguments)

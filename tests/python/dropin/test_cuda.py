@@ -1,6 +1,8 @@
 """The drop-in on CUDA tensors: the caller's device and stream, captures, weights that change. Skipped where PyTorch finds no device."""
 
 import copy
+import ctypes
+import types
 
 import pytest
 import torch
@@ -128,3 +130,20 @@ def test_devices_that_no_backend_serves_fall_back():
         gnomon._device.engine_device(torch.device("meta"))
     assert gnomon._device.engine_device(torch.device("cuda", 1)) == "cuda:1"
     assert gnomon._device.current_stream(torch.device("cpu")) is None
+
+
+def test_a_streams_whole_address_reaches_the_library(monkeypatch):
+    """The library's function has no argument types, and ctypes makes a C int of a number then. Needs no device."""
+    module, x, seen = gnomon.optimize(reference(), **QUICK), torch.randn(2, 5, D), []
+    answered(module, x)
+    (engine,) = gnomon._state.state_of(module).engines
+    take = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)(lambda *arguments: seen.append(arguments[4]) or 0)
+    untyped = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.cast(take, ctypes.c_void_p).value)
+    stream = types.SimpleNamespace(cuda_stream=0x55D0A8C01230)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "current_stream", lambda device: stream)
+        patch.setattr(gnomon._engine, "current_stream", lambda _: gnomon._device.current_stream(torch.device("cuda", 0)))
+        patch.setattr(engine, "_has_streams", True)
+        patch.setattr(engine._library, "forward", untyped)
+        answered(module, x)
+    assert seen == [stream.cuda_stream]
