@@ -235,3 +235,10 @@ def test_an_adapter_with_a_mistake_says_so():
     gnomon.register_adapter(OddAdapter())
     module = gnomon.optimize(Odd().eval())
     assert module(torch.zeros(1)) == 1 and "no_such_attribute" in reasons(module)[0]
+
+
+def test_every_option_has_its_row_in_the_documentation():
+    taken = re.findall(r'Row\{"(\w+)"', (DOCS.parents[1] / "src" / "engine" / "engine_options.cpp").read_text())
+    rows = [line for line in DOCS.read_text().split("## Options")[1].split("\n## ")[0].splitlines() if line.startswith("| `")]
+    told = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert len(taken) > 10 and sorted(told) == sorted({*taken, "padded_rows"} - {"device"})  # the device is the module's
