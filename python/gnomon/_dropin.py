@@ -17,7 +17,7 @@ from . import _masks, _modes
 from ._adapters import Request, adapter_for, known
 from ._errors import CallerError, EnvironmentError_, GnomonError, NotRecognised
 from ._options import engine_options
-from ._state import adopt, drop, state_of
+from ._state import adopt, drop, log, state_of
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -27,7 +27,12 @@ def _run(module: nn.Module, plain: Callable[..., Any], args: Any, kwargs: Any, a
     is of weights that had changed."""
     if _modes.compiling():
         return plain(*args, **kwargs)
-    state = state_of(module) or adopt(module)
+    state = state_of(module)
+    if state is None:
+        if "_is_replica" in vars(module):
+            _say_replicas(type(module).__name__)
+            return plain(*args, **kwargs)
+        state = adopt(module)
     out = None if _wanted.out is None else _take_out(module)
     request = None
     try:
@@ -43,19 +48,24 @@ def _run(module: nn.Module, plain: Callable[..., Any], args: Any, kwargs: Any, a
     try:
         answer = state.answer(request, out)
     except GnomonError as error:
-        if _is_outdated(request, module):
-            return _run(module, plain, args, kwargs, again=True)
-        if out is not None or not isinstance(error, EnvironmentError_):  # out may be the input, and half written
+        outdated = _is_outdated(request, module)
+        if not outdated and (out is not None or not isinstance(error, EnvironmentError_)):  # out may be half written
             raise
-        state.fell_back(str(error))
+        if not outdated:
+            state.fell_back(str(error))
     else:
-        if _is_outdated(request, module):
-            return _run(module, plain, args, kwargs, again=True)
-        state.answered += 1
-        if out is not None:
-            _count_change(out)
-        return answer
-    return plain(*args, **kwargs)
+        outdated = _is_outdated(request, module)
+        if not outdated:
+            state.answered += 1
+            if out is not None:
+                _count_change(out)
+            return answer
+    return _run(module, plain, args, kwargs, again=True) if outdated else plain(*args, **kwargs)
+
+
+@functools.lru_cache(maxsize=None)
+def _say_replicas(name: str) -> None:
+    log.warning("%s: replicas of nn.DataParallel run its own forward: they are made anew for every call", name)
 
 
 def _is_outdated(request: Request, module: nn.Module) -> bool:
@@ -92,7 +102,7 @@ class _Swapped:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         made = super().__reduce_ex__(protocol)
-        if isinstance(made, str):
+        if isinstance(made, str) or not _is_as_made(self):
             return made
         kind, plain = type(self), self._gnomon_plain
         arguments = tuple(plain if argument is kind else argument for argument in made[1])
@@ -113,6 +123,11 @@ class _Swapped:
         state = state_of(self)
         adopt(twin, {} if state is None else state.options)
         return twin
+
+
+def _is_as_made(module: _Swapped) -> bool:
+    """False when others derived a class from the made one, and gave the module that."""
+    return "_gnomon_plain" in vars(type(module))
 
 
 # By the plain class's id, which the made class keeps alive: a made class goes with the last module of it.
@@ -179,12 +194,17 @@ def restore(module: M) -> M:
     """Takes Gnomon off the module and off all modules inside. Returns the module.
 
     Raises CallerError for a class that has gnomon.Optimized among its bases: use the plain class there.
+    Raises CallerError as well where the module was given a class derived from the optimized one, as by a parametrization.
     """
     found = [m for m in module.modules() if isinstance(m, _Swapped)]
     if isinstance(module, Optimized) and not found:
         raise CallerError(
             f"restore: {type(module).__name__} is optimized by its class (gnomon.Optimized is a base of it)"
         )
+    for swapped in found:
+        if not _is_as_made(swapped):
+            kind = type(swapped)
+            raise CallerError(f"restore: the class of a {kind.__bases__[0].__name__} is {kind.__name__} since: undo that first")
     for swapped in found:
         swapped.__class__ = swapped._gnomon_plain
         drop(swapped)

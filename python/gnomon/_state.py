@@ -22,6 +22,7 @@ from ._weights_watch import GLOBAL_HOOKS, AlwaysChanged, Watch
 
 log = logging.getLogger("gnomon")
 
+_REASONS_KEPT = 32  # some name a shape, and shapes vary in life
 _TRAINING = "training mode: gradients and dropout are the module's own (module.eval() ends it)"
 
 
@@ -32,6 +33,7 @@ class _View:
     def __init__(self, watch: Watch, stack: Optional[Stack], refusal: str, engines: Dict[bool, Engine]):
         self.watch, self.stack, self.refusal, self.engines = watch, stack, refusal, engines
         self.device = torch.device("cpu") if stack is None else stack.device
+        self.runs_modules = stack is not None and stack.parts is not None  # in bind: hooks of theirs must fire once
         self.refreshed: object = None  # the State's own when it was begun to be read
 
 
@@ -78,7 +80,7 @@ class State:
         view, unwatched_by = self._view, None
         if view is None or view.refreshed is not self._refreshed:
             view = self._look(module)
-        elif may_be_thrown_away and _device.tests_weights_late(view.device):
+        elif may_be_thrown_away and not view.runs_modules and _device.tests_weights_late(view.device):
             unwatched_by = view.watch
         elif view.watch.changed(module):
             view = self._look(module)
@@ -87,9 +89,10 @@ class State:
         except Exception:
             if unwatched_by is None or not unwatched_by.changed(module):
                 raise
-            return self.request(module, args, kwargs)
-        request.unwatched_by = unwatched_by
-        return request
+        else:
+            request.unwatched_by = unwatched_by
+            return request
+        return self.request(module, args, kwargs)  # outside of the except: what it raises has nothing to do with that
 
     def _request_by(self, view: _View, module: nn.Module, args: Any, kwargs: Any) -> Request:
         stack, adapter = view.stack, self.adapter
@@ -127,6 +130,8 @@ class State:
     def fell_back(self, reason: str) -> None:
         """Counts, and says a reason the first time that this module gives it."""
         with self._lock:
+            if len(self.fallbacks) >= _REASONS_KEPT and reason not in self.fallbacks:
+                reason = "for reasons beside these, which are not said one by one any more"
             count = self.fallbacks.get(reason, 0)
             self.fallbacks[reason] = count + 1
         if count == 0:

@@ -42,7 +42,8 @@ class Stack:
     norm      "post": x = norm(x + f(x)); "pre": x = x + f(norm(x))
     activation "gelu" (erf), "gelu_tanh" or "relu"
     causal    whether query i sees keys 0..i only; a Request may say otherwise for its call
-    parts     the modules whose own forward does not run while Gnomon answers; default: all inside the module
+    parts     the modules whose own forward does not run while Gnomon answers; default: all inside the module. Given, the
+              others may run in `bind`, which is asked once for each call then, so that hooks of theirs fire once
     extra     anything the adapter wants to find again in `bind`
     """
 

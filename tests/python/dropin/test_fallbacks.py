@@ -237,7 +237,7 @@ def replica_of(module):
         for name, child in m._modules.items():
             setattr(replica, name, replicas[child])
         for name, parameter in m._parameters.items():
-            setattr(replica, name, parameter.detach())
+            setattr(replica, name, None if parameter is None else parameter.detach())
     return replicas[module]
 
 

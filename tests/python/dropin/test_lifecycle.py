@@ -204,6 +204,20 @@ def test_a_module_that_refers_to_itself_is_freed_too():
     assert end() is None
 
 
+def test_a_class_that_others_derived_from_ours_is_kept():
+    """As parametrizations do, or fully_shard: the derived class is in copies, and restore() does not throw it away."""
+    module, x = fast(FAMILIES[4]), torch.randn(2, 5, D)
+    kind = type(module)
+    module.__class__ = type("Doubled", (kind,), {"forward": lambda self, *a: kind.forward(self, *a) * 2})
+    with torch.no_grad():
+        twin = copy.deepcopy(module)
+        assert type(twin) is type(module) and torch.equal(twin(x), module(x))
+    with pytest.raises(gnomon.CallerError, match="Doubled since: undo that first"):
+        gnomon.restore(module)
+    module.__class__ = kind
+    assert type(gnomon.restore(module)) is nn.TransformerEncoderLayer
+
+
 def test_optimize_finds_the_modules_inside():
     inner = encoder()
     model = nn.Sequential(nn.Linear(D, D), inner, nn.Linear(D, 2), encoder_layer(batch_first=True)).eval()

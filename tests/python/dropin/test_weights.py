@@ -18,6 +18,7 @@ from dropin_support import (
     check_falls_back,
     entry,
     fast,
+    gpt2,
     own_answer,
     reference,
     run_python,
@@ -330,6 +331,35 @@ def test_what_the_module_became_answers_after_a_launch_by_what_it_was(launched_f
     assert module(x).requires_grad
     module.double()
     check_falls_back(family, module, x.double(), reason="float64")
+
+
+def test_errors_after_a_launch_by_what_it_was_are_told_as_without_it(launched_first):
+    family = FEW[0]
+    module, x, wider = fast(family), torch.randn(2, 6, D), torch.randn(2, 6, D + 1)
+    check(family, module, x)
+    module.layers[0].fc1.register_forward_hook(lambda *_: None)
+    with torch.no_grad(), pytest.raises(RuntimeError) as caught:
+        module(wider)  # the launch was refused, for its width; then the module's own forward
+    assert caught.value.__context__ is None
+    module = fast(family)
+    check(family, module, x)
+    add_in_place(module)
+    with torch.no_grad(), pytest.raises(gnomon.CallerError) as caught:
+        module(x, torch.ones(2, 7))
+    assert caught.value.__context__ is None
+
+
+def test_hooks_on_what_runs_beside_gnomon_fire_once_where_a_launch_comes_first(launched_first):
+    module, ids, seen = gpt2(), torch.randint(0, 50, (2, 6)), []
+    module.wte.register_forward_hook(lambda *_: seen.append(1))
+    gnomon.optimize(module, effort="estimate")
+    with torch.no_grad():
+        for change in (lambda p: None, lambda p: p.mul_(1.1)):
+            seen.clear()
+            change(module.h[0].mlp.c_fc.weight)
+            module(ids, use_cache=False)
+            assert len(seen) == 1
+    assert entry(module)["answered"] == 2
 
 
 PLANS_ONCE = """
