@@ -130,6 +130,16 @@ def test_a_fallback_never_passes_for_gnomon(tmp_path, suite, monkeypatch):
     assert "not_run" in results["overhead"]
 
 
+def test_a_shape_that_goes_wrong_as_a_whole_is_not_passed_over(tmp_path, suite, monkeypatch):
+    def explode(self, seconds):
+        raise RuntimeError("it blew up")
+
+    monkeypatch.setattr(command.Session, "run", explode)
+    status, results = run(tmp_path, suite)
+    assert status == 1 and results["shapes"][0]["not_run"] == "RuntimeError: it blew up"
+    assert results["arguments"][:2] == ["--shapes", "1"]
+
+
 def test_shapes_beyond_budget_or_memory_are_listed(tmp_path, suite):
     status, results = run(tmp_path, suite, "--shapes", "1,2", "--budget", "0.5")
     assert status == 0
