@@ -1,6 +1,6 @@
 # Writes the build id of device plugins: cmake -DOUTPUT=... -DROOT=... -DID=... -P build_id.cmake
 # A hash of every header that crosses the border; ID names the version, the compiler and its flags.
-file(GLOB headers ${ROOT}/src/core/*.hpp ${ROOT}/src/plan/*.hpp ${ROOT}/src/engine/device_plugin.hpp)
+file(GLOB headers ${ROOT}/src/core/*.hpp ${ROOT}/src/plan/*.hpp ${ROOT}/src/engine/device_*.hpp)
 list(SORT headers)
 set(all "${ID}")
 foreach(header IN LISTS headers)

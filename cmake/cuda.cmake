@@ -2,7 +2,7 @@ include(GNUInstallDirs)
 
 # Both sides of the border are compiled from the same headers by the same compiler, or the plugin is refused.
 set(build_id ${CMAKE_CURRENT_BINARY_DIR}/generated/device_plugin_build_id.cpp)
-file(GLOB border_headers CONFIGURE_DEPENDS src/core/*.hpp src/plan/*.hpp src/engine/device_plugin.hpp)
+file(GLOB border_headers CONFIGURE_DEPENDS src/core/*.hpp src/plan/*.hpp src/engine/device_*.hpp)
 add_custom_command(OUTPUT ${build_id} DEPENDS ${border_headers} cmake/build_id.cmake VERBATIM
   COMMAND ${CMAKE_COMMAND} -DOUTPUT=${build_id} -DROOT=${CMAKE_CURRENT_SOURCE_DIR}
           "-DID=${PROJECT_VERSION} ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${GNOMON_SANITIZE}"

@@ -15,6 +15,7 @@ inline constexpr std::array environment_variables = {
     EnvironmentVariable{"GNOMON_ISA", "sse4, avx2, avx512 or neon: forces the CPU backend's vector code"},
     EnvironmentVariable{"GNOMON_CUDA_PLUGIN", "the CUDA backend's file, libgnomon-cuda.so"},
     EnvironmentVariable{"GNOMON_CUDA_LIBRARIES", "folders of NVIDIA's libraries, where the loader finds none"},
+    EnvironmentVariable{"GNOMON_CUDA_ARCH", "sm_80, compute_80, ...: what CUDA kernels are compiled for"},
     EnvironmentVariable{"GNOMON_KERNEL_CACHE", "folder of compiled CUDA kernels"},
 };
 

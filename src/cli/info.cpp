@@ -5,12 +5,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/device_facts.hpp"
 #include "cli/environment_variables.hpp"
 #include "cli/session.hpp"
-#include "core/error.hpp"
 #include "core/memory.hpp"
 #include "cpu/cpu_info.hpp"
-#include "engine/device_plugin.hpp"
 #include "plan/plan_store.hpp"
 
 namespace gnomon::cli {
@@ -30,18 +29,6 @@ Json plan_directory() {
   return {{"path", directory.string()}, {"files", files}, {"bytes", bytes}};
 }
 
-// What a CUDA backend would say; the reason when there is none.
-Json cuda() {
-  Json info = {{"devices", Json::object()}};
-  try {
-    info["libraries"] = cuda_plugin().libraries();
-    for (const DeviceDescription& device : cuda_plugin().devices()) info["devices"][device.name] = device.text;
-  } catch (const Error& error) {
-    info["missing"] = error.what();
-  }
-  return info;
-}
-
 Json names_of_devices(const Json& cuda) {
   Json names = {"cpu"};
   for (const auto& [name, text] : cuda["devices"].items()) names.push_back(name);
@@ -51,7 +38,7 @@ Json names_of_devices(const Json& cuda) {
 Json information() {
   const cpu::CpuInfo cpu = cpu::cpu_info();
   const AvailableMemory memory = available_memory();
-  const Json on_cuda = cuda();
+  const Json on_cuda = cuda_facts();
   Json variables = Json::object();
   for (const EnvironmentVariable& variable : environment_variables) {
     const char* value = std::getenv(variable.name);
@@ -86,19 +73,16 @@ void print_text(const Json& info) {
   const Json& cpu = info["cpu"];
   fmt::print("gnomon     {}\n", text_of(info["gnomon"]));
   fmt::print("device     cpu: {}, {} cores, {}\n", text_of(cpu["model"]), text_of(cpu["cores"]), text_of(cpu["isa"]));
-  for (const auto& [name, text] : info["cuda"]["devices"].items())
-    fmt::print("device     {}: {}\n", name, text_of(text));
   const Json& on_cuda = info["cuda"];
-  fmt::print("cuda       {}\n", text_of(on_cuda[on_cuda.contains("missing") ? "missing" : "libraries"]));
+  for (const auto& [name, facts] : on_cuda["devices"].items())
+    fmt::print("device     {}: {}\n", name, device_text(facts));
+  fmt::print("cuda       {}\n",
+             on_cuda.contains("missing") ? text_of(on_cuda["missing"]) : versions_text(on_cuda["libraries"]));
   fmt::print("caches     L2 {}, L3 {}\n", format_bytes(cpu["l2_bytes"].get<double>()),
              format_bytes(cpu["l3_bytes"].get<double>()));
   fmt::print("memory     {} available (by {})\n", format_bytes(info["memory"]["available_bytes"].get<double>()),
              text_of(info["memory"]["limited_by"]));
-  std::string libraries;
-  for (const auto& [name, version] : info["libraries"].items()) {
-    libraries += fmt::format("{}{} {}", libraries.empty() ? "" : ", ", name, text_of(version));
-  }
-  fmt::print("libraries  {}\n", libraries);
+  fmt::print("libraries  {}\n", versions_text(info["libraries"]));
   const Json& plans = info["plans"];
   fmt::print("plans      {} ({} files, {})\n", plans["path"] == "" ? "kept in memory only" : text_of(plans["path"]),
              text_of(plans["files"]), format_bytes(plans["bytes"].get<double>()));

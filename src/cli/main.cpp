@@ -60,7 +60,8 @@ void build(CLI::App& app, Session& session) {
   app.set_version_flag("--version", "gnomon " GNOMON_VERSION);
   app.footer(std::string(problem_words) + epilogue);
   app.require_subcommand(0, 1);
-  for (const auto add : {add_bench, add_run, add_explain, add_verify, add_plans, add_info, add_completion}) {
+  for (const auto add :
+       {add_bench, add_run, add_explain, add_verify, add_plans, add_kernels, add_info, add_completion}) {
     add(app, session);
   }
 }

@@ -27,6 +27,7 @@ void add_run(CLI::App& app, Session& session);
 void add_explain(CLI::App& app, Session& session);
 void add_verify(CLI::App& app, Session& session);
 void add_plans(CLI::App& app, Session& session);
+void add_kernels(CLI::App& app, Session& session);
 void add_info(CLI::App& app, Session& session);
 void add_completion(CLI::App& app, Session& session);
 

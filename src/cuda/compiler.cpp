@@ -1,20 +1,14 @@
 #include "cuda/compiler.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "core/error.hpp"
-#include "core/file.hpp"
 #include "core/fingerprint.hpp"
-#include "core/log.hpp"
 #include "cuda/nvrtc.hpp"
 
 namespace gnomon::cuda {
-namespace fs = std::filesystem;
 namespace {
-
-constexpr std::string_view kMagic = "gnomon kernel 1\n";
 
 void check_nvrtc(int result, const char* call) {
   if (result != 0) throw_internal("{} failed: {}", call, nvrtc().error_string(result));
@@ -56,22 +50,6 @@ std::vector<std::string> options_for(const KernelSource& source, const Architect
   return options;
 }
 
-void append(std::string& to, std::string_view text) {
-  const std::uint64_t size = text.size();
-  to.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
-}
-
-bool take(std::string_view& from, std::string& text) {
-  std::uint64_t size = 0;
-  if (from.size() < sizeof size) return false;
-  std::memcpy(&size, from.data(), sizeof size);
-  from.remove_prefix(sizeof size);
-  if (size > from.size()) return false;
-  text = from.substr(0, size);
-  from.remove_prefix(size);
-  return true;
-}
-
 }  // namespace
 
 std::string KernelSource::to_string() const {
@@ -80,21 +58,11 @@ std::string KernelSource::to_string() const {
   return text;
 }
 
-fs::path default_kernel_cache() {
-  if (const char* own = std::getenv("GNOMON_KERNEL_CACHE")) return own;
-  const auto set = [](const char* name) {
-    const char* value = std::getenv(name);
-    return value && *value ? fs::path(value) : fs::path();
-  };
-  if (fs::path cache = set("XDG_CACHE_HOME"); !cache.empty()) return cache / "gnomon" / "kernels";
-  if (fs::path home = set("HOME"); !home.empty()) return home / ".cache" / "gnomon" / "kernels";
-  return {};
-}
-
-Compiler::Compiler(fs::path cache, std::span<const SourceFile> sources) : cache_(std::move(cache)), sources_(sources) {}
+Compiler::Compiler(std::filesystem::path cache, std::span<const SourceFile> sources)
+    : cache_(std::move(cache)), sources_(sources) {}
 
 std::string Compiler::key(const KernelSource& source, const Architecture& architecture) const {
-  std::string text = nvrtc().version_text + "\n" + source.to_string() + "\n";
+  std::string text = KernelCache::kFormat + nvrtc().version_text + "\n" + source.to_string() + "\n";
   for (const std::string& option : options_for(source, architecture)) text += option + "\n";
   text += with_includes(sources_, source.file);
   return fmt::format("{:016x}{:016x}", hash_bytes(text.data(), text.size(), 1),
@@ -126,13 +94,10 @@ std::shared_ptr<const CompiledKernel> Compiler::get(const KernelSource& source, 
 }
 
 Compiler::Shared Compiler::make(const std::string& name, const KernelSource& source, const Architecture& architecture) {
-  const fs::path file = cache_.empty() ? fs::path() : cache_ / (name + ".kernel");
-  if (!file.empty()) {
-    if (auto kernel = read(file)) return std::make_shared<const CompiledKernel>(std::move(*kernel));
-  }
+  if (auto kernel = cache_.read(name)) return std::make_shared<const CompiledKernel>(std::move(*kernel));
   const auto kernel = std::make_shared<const CompiledKernel>(compile(source, architecture));
   ++compilations_;
-  if (!file.empty()) write(file, *kernel);
+  cache_.write(name, *kernel);
   return kernel;
 }
 
@@ -180,54 +145,15 @@ CompiledKernel Compiler::compile(const KernelSource& source, const Architecture&
                    nvrtc().version_text, nvrtc().error_string(result), program.log());
   }
   CompiledKernel kernel;
+  kernel.source = source.to_string();
+  kernel.architecture = known_to_compiler(architecture).name();
+  kernel.compiler = "NVRTC " + nvrtc().version_text;
   const char* symbol = nullptr;
   check_nvrtc(nvrtc().lowered_name(program.handle, source.expression.c_str(), &symbol), "nvrtcGetLoweredName");
   kernel.symbol = symbol;
   kernel.log = program.log();
   kernel.image = program.image(known_to_compiler(architecture).portable);
   return kernel;
-}
-
-std::optional<CompiledKernel> Compiler::read(const fs::path& file) const {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) return {};
-  try {
-    const MappedFile mapped = map_file(file);
-    std::string_view rest(reinterpret_cast<const char*>(mapped.bytes.data()), mapped.bytes.size());
-    std::uint64_t sum = 0;
-    if (rest.starts_with(kMagic) && rest.size() >= kMagic.size() + sizeof sum) {
-      std::memcpy(&sum, rest.data() + kMagic.size(), sizeof sum);
-      rest.remove_prefix(kMagic.size() + sizeof sum);
-      CompiledKernel kernel;
-      if (hash_bytes(rest.data(), rest.size(), 0) == sum && take(rest, kernel.symbol) && take(rest, kernel.log) &&
-          take(rest, kernel.image))
-        return kernel;
-    }
-    log::warn_once("kernel file " + file.string(),
-                   fmt::format("{} is no compiled kernel or is damaged: it is compiled anew", file.string()));
-  } catch (const std::exception& error) {
-    log::warn_once("kernel cache " + cache_.string(), fmt::format("kernel cache: {}", error.what()));
-  }
-  return {};
-}
-
-void Compiler::write(const fs::path& file, const CompiledKernel& kernel) const {
-  std::string body;
-  append(body, kernel.symbol);
-  append(body, kernel.log);
-  append(body, kernel.image);
-  const std::uint64_t sum = hash_bytes(body.data(), body.size(), 0);
-  try {
-    fs::create_directories(cache_);
-    FileWriter writer(file);
-    writer.write(kMagic.data(), kMagic.size());
-    writer.write(&sum, sizeof sum);
-    writer.write(body.data(), body.size());
-    writer.commit();
-  } catch (const std::exception& error) {
-    log::warn_once("kernel cache " + cache_.string(),
-                   fmt::format("compiled kernels are kept in memory only: {}", error.what()));
-  }
 }
 
 }  // namespace gnomon::cuda

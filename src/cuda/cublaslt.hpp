@@ -80,7 +80,8 @@ struct CublasLt {
   std::string version_text;  // "13.1.0"
 };
 
-const CublasLt& cublaslt();  // environment error when there is none
+const CublasLt& cublaslt();                // environment error when there is none
+void use_cublaslt(const CublasLt* other);  // as use_driver()
 
 // Environment error: "cublasLtMatmul failed: CUBLAS_STATUS_NOT_SUPPORTED".
 void check_lt(int status, const char* call);

@@ -20,11 +20,12 @@ namespace {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int ordinal, std::shared_ptr<const Weights> weights, const Constraints& constraints)
+  CudaBackend(int ordinal, std::shared_ptr<const Weights> weights, const Constraints& constraints,
+              std::shared_ptr<Compiler> compiler)
       : device_(Device::shared(ordinal)), config_(weights->config()), constraints_(constraints) {
     nvrtc();  // what is missing is missed here, in one line, and not when a plan wants it
     const Device::Current current(*device_);
-    machine_ = std::make_shared<Machine>(device_, std::move(weights));
+    machine_ = std::make_shared<Machine>(device_, std::move(weights), std::move(compiler));
   }
   ~CudaBackend() override {
     const Device::Current current(*device_);
@@ -33,15 +34,18 @@ class CudaBackend final : public Backend {
 
   Environment environment() const override {
     const DeviceProperties& p = properties();
-    return {.device = p.name,
-            .facts = {{"compute_capability", fmt::format("{}.{}", p.major, p.minor)},
-                      {"multiprocessors", std::to_string(p.multiprocessors)},
-                      {"nvrtc", nvrtc().version_text},
-                      {"cublaslt", cublaslt().version_text},
-                      {"cudnn", cudnn_missing().empty() ? cudnn().version_text : "none"},
-                      {"kernels", fmt::format("{:016x}", kernel_sources_hash())},
-                      {"gnomon", GNOMON_VERSION}},
-            .notes = {{"driver", std::to_string(driver().version)}}};
+    Environment environment = {.device = p.name,
+                               .facts = {{"compute_capability", fmt::format("{}.{}", p.major, p.minor)},
+                                         {"multiprocessors", std::to_string(p.multiprocessors)},
+                                         {"nvrtc", nvrtc().version_text},
+                                         {"cublaslt", cublaslt().version_text},
+                                         {"cudnn", cudnn_missing().empty() ? cudnn().version_text : "none"},
+                                         {"kernels", fmt::format("{:016x}", kernel_sources_hash())},
+                                         {"gnomon", GNOMON_VERSION}},
+                               .notes = {{"driver", std::to_string(driver().version)}}};
+    if (const Architecture used = device_->architecture(); used != Architecture::of_device(p.major, p.minor))
+      environment.facts["architecture"] = used.name();  // GNOMON_CUDA_ARCH
+    return environment;
   }
 
   Candidate plain(const Problem&) const override { return to_candidate(plain_choices()); }
@@ -187,7 +191,12 @@ class CudaBackend final : public Backend {
 
 std::unique_ptr<Backend> make_cuda_backend(int ordinal, std::shared_ptr<const Weights> weights,
                                            const Constraints& constraints) {
-  return std::make_unique<CudaBackend>(ordinal, std::move(weights), constraints);
+  return make_cuda_backend(ordinal, std::move(weights), constraints, std::make_shared<Compiler>());
+}
+
+std::unique_ptr<Backend> make_cuda_backend(int ordinal, std::shared_ptr<const Weights> weights,
+                                           const Constraints& constraints, std::shared_ptr<Compiler> compiler) {
+  return std::make_unique<CudaBackend>(ordinal, std::move(weights), constraints, std::move(compiler));
 }
 
 }  // namespace gnomon::cuda

@@ -10,8 +10,13 @@
 
 namespace gnomon::cuda {
 
+class Compiler;
+
 // Environment error in one line when the driver, the device or a library is missing.
 std::unique_ptr<Backend> make_cuda_backend(int ordinal, std::shared_ptr<const Weights> weights,
                                            const Constraints& constraints);
+// Its kernels from that compiler.
+std::unique_ptr<Backend> make_cuda_backend(int ordinal, std::shared_ptr<const Weights> weights,
+                                           const Constraints& constraints, std::shared_ptr<Compiler> compiler);
 
 }  // namespace gnomon::cuda

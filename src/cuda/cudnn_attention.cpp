@@ -130,6 +130,7 @@ std::optional<std::string> refuses_cudnn_attention(const AttentionSpec& spec) {
   if (spec.head_dim % 8 != 0 || spec.head_dim > kWidest)
     return fmt::format("cuDNN's attention takes head sizes that are multiples of 8 up to {}, this one is {}", kWidest,
                        spec.head_dim);
+  if (absent_architecture()) return "cuDNN would find a driver by itself, and this device is not there";
   if (const std::string& why = cudnn_missing(); !why.empty()) return why;
   return {};
 }

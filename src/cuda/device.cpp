@@ -1,5 +1,7 @@
 #include "cuda/device.hpp"
 
+#include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -12,6 +14,17 @@ int attribute(CUdevice_attribute which, CUdevice device) {
   int value = 0;
   check(driver().cuDeviceGetAttribute(&value, which, device), "cuDeviceGetAttribute");
   return value;
+}
+
+// The device as one of that architecture: no more of its instructions, no more shared memory than all such have.
+void take_for(const Architecture& architecture, DeviceProperties& p) {
+  p.major = architecture.major;
+  p.minor = architecture.minor;
+  const ArchitectureFacts* facts = facts_of(p.major, p.minor);
+  if (!facts) return;
+  p.max_shared_bytes = std::min(p.max_shared_bytes, facts->max_shared_bytes);
+  p.shared_bytes_per_multiprocessor =
+      std::min(p.shared_bytes_per_multiprocessor, facts->shared_bytes_per_multiprocessor);
 }
 
 CUdevice device_at(int ordinal) {
@@ -61,7 +74,11 @@ Device::Device(int ordinal) : ordinal_(ordinal) {
     throw_environment("device 'cuda:{}' ({}) has compute capability {}.{}; Gnomon needs 8.0 or newer", ordinal,
                       properties_.name, properties_.major, properties_.minor);
   }
-  architecture_ = Architecture::of_device(properties_.major, properties_.minor);
+  const char* absent = absent_architecture();
+  architecture_ = absent ? Architecture::parse(absent)
+                         : architecture_for(properties_.major, properties_.minor, std::getenv("GNOMON_CUDA_ARCH"));
+  if (architecture_ != Architecture::of_device(properties_.major, properties_.minor))
+    take_for(architecture_, properties_);
   device_ = device_at(ordinal);
   check(driver().cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
 }

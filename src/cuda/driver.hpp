@@ -39,10 +39,18 @@ struct Driver {
   CUresult (*cuGraphAddNode_v1)(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUgraphNodeParams*) = nullptr;
   bool has_conditional_nodes() const { return cuGraphAddNode_v1 != nullptr; }
   int version = 0;  // 12040: CUDA 12.4
+  // Of a device that is not there (absent_device.hpp): what it runs, "sm_90a". Null: NVIDIA's own driver. Libraries
+  // that find the driver by themselves must not be asked while it is set.
+  const char* absent = nullptr;
 };
 
 // Initialised. Environment error in one line when there is no driver, no device, or the driver is older than 12.0.
 const Driver& driver();
+// Another in its place, for the whole process; null: NVIDIA's again. Not while a thread is inside this backend.
+void use_driver(const Driver* other);
+// What the driver in its place takes its device for (absent_device.hpp), "sm_90a"; null: NVIDIA's own driver. Libraries
+// that find the driver by themselves must not be asked for anything while it is set.
+const char* absent_architecture();
 
 // Environment error "cuLaunchKernelEx failed: CUDA_ERROR_INVALID_VALUE (invalid argument)"; std::bad_alloc when the
 // device's memory is used up, which is how the planner hears of it from every backend.

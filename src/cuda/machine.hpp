@@ -17,10 +17,11 @@ namespace gnomon::cuda {
 // The device must be current when it is made, used and destroyed; Device::Current does that.
 class Machine {
  public:
-  Machine(std::shared_ptr<const Device> on, std::shared_ptr<const Weights> its_weights)
+  Machine(std::shared_ptr<const Device> on, std::shared_ptr<const Weights> its_weights,
+          std::shared_ptr<Compiler> compiler)
       : shared_device(std::move(on)),
         device(*shared_device),
-        kernels(device, std::make_shared<Compiler>()),
+        kernels(device, std::move(compiler)),
         weights(std::move(its_weights)) {}
 
   const std::shared_ptr<const Device> shared_device;

@@ -2,6 +2,7 @@
 // libgnomon-cuda.so; both sides include this file, and a plugin built from other headers is refused by its build id.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,14 +10,23 @@
 
 #include "core/log.hpp"
 #include "core/weights.hpp"
+#include "engine/device_kernels.hpp"
 #include "plan/backend.hpp"
 #include "plan/device_memory.hpp"
 
 namespace gnomon {
 
 struct DeviceDescription {
-  std::string name;  // "cuda:0"
-  std::string text;  // "NVIDIA H200, compute capability 9.0, 132 multiprocessors, 139.8 GiB"
+  std::string name;                // "cuda:0"
+  std::string model;               // "NVIDIA H200"
+  std::string compute_capability;  // "9.0"
+  int multiprocessors = 0;
+  std::int64_t memory_bytes = 0;
+};
+
+struct LibraryVersion {
+  std::string name, version;  // "NVRTC", "13.0"
+  std::string missing;        // why it is not there
 };
 
 struct DevicePlugin {
@@ -25,7 +35,8 @@ struct DevicePlugin {
                                            const Constraints& constraints);
   std::unique_ptr<DeviceMemory> (*make_memory)(int ordinal);
   std::vector<DeviceDescription> (*devices)();
-  std::string (*libraries)();  // "driver 13.0, NVRTC 13.0, cuBLASLt 13.1"; what is missing says so
+  std::vector<LibraryVersion> (*libraries)();  // driver, NVRTC, cuBLASLt, cuDNN
+  DeviceKernels kernels;
 };
 
 // A hash of the headers that both sides share, and of the compiler: made by cmake/cuda.cmake.

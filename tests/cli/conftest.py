@@ -14,7 +14,7 @@ BUILD = Path(os.environ.get("GNOMON_BUILD", ROOT / "build" / "release"))
 class CommandLine:
     def __init__(self, folder):
         self.folder = folder
-        self.environment = {**os.environ, "GNOMON_PLAN_DIR": str(folder / "plans")}
+        self.environment = {**os.environ, "GNOMON_PLAN_DIR": str(folder / "plans"), "GNOMON_KERNEL_CACHE": str(folder / "kernels")}
 
     def __call__(self, *words, code=0, **options):
         done = subprocess.run([str(BUILD / "gnomon"), *map(str, words)], capture_output=True, text=True, cwd=self.folder,

@@ -134,6 +134,19 @@ TEST_F(CompilerTest, APortableArchitectureGivesPtx) {
   EXPECT_NE(make().get(scale_, Architecture::parse("compute_80"))->image.find(".target sm_80"), std::string::npos);
 }
 
+TEST(ArchitectureTest, AnotherThanTheDevicesOwnIsTakenWhereTheDeviceRunsIt) {
+  EXPECT_EQ(architecture_for(9, 0, nullptr).name(), "sm_90a");
+  EXPECT_EQ(architecture_for(9, 0, "").name(), "sm_90a");
+  for (const char* name : {"compute_80", "compute_89", "sm_90a"}) EXPECT_EQ(architecture_for(9, 0, name).name(), name);
+  EXPECT_EQ(architecture_for(8, 9, "sm_86").name(), "sm_86");
+  EXPECT_EQ(architecture_for(12, 0, "compute_100").name(), "compute_100");
+  for (const auto& [minor, name] :
+       {std::pair(0, "sm_80"), {0, "sm_90"}, {0, "compute_90"}, {0, "compute_100"}, {0, "x"}})
+    expect_error(ErrorKind::environment, std::string("GNOMON_CUDA_ARCH=") + name + ": ",
+                 [&] { architecture_for(9, minor, name); });
+  expect_error(ErrorKind::environment, "8.6 does not run it", [] { architecture_for(8, 6, "sm_89"); });
+}
+
 TEST(ArchitectureTest, NamesAreReadAndWritten) {
   for (const char* name : {"sm_80", "sm_89", "sm_90a", "sm_120", "compute_80"})
     EXPECT_EQ(Architecture::parse(name).name(), name);

@@ -1,11 +1,14 @@
 // The one way into libgnomon-cuda.so.
 #include "core/error.hpp"
-#include "core/memory.hpp"
+#include "cuda/absent_device.hpp"
 #include "cuda/cublaslt.hpp"
 #include "cuda/cuda_backend.hpp"
+#include "cuda/cudnn.hpp"
 #include "cuda/device.hpp"
 #include "cuda/host_memory.hpp"
+#include "cuda/kernel_cache.hpp"
 #include "cuda/nvrtc.hpp"
+#include "cuda/precompile.hpp"
 #include "engine/device_plugin.hpp"
 
 namespace gnomon::cuda {
@@ -17,30 +20,35 @@ std::vector<DeviceDescription> devices() {
   std::vector<DeviceDescription> all;
   for (int i = 0; i < device_count(); ++i) {
     const DeviceProperties p = device_properties(i);
-    all.push_back({fmt::format("cuda:{}", i),
-                   fmt::format("{}, compute capability {}.{}, {} multiprocessors, {}", p.name, p.major, p.minor,
-                               p.multiprocessors, format_bytes(static_cast<double>(p.total_bytes)))});
+    all.push_back({.name = fmt::format("cuda:{}", i),
+                   .model = p.name,
+                   .compute_capability = fmt::format("{}.{}", p.major, p.minor),
+                   .multiprocessors = p.multiprocessors,
+                   .memory_bytes = p.total_bytes});
   }
   return all;
 }
 
 template <typename Version>
-std::string version_or_reason(const char* name, Version version) {
+LibraryVersion version_of(const char* name, Version version) {
   try {
-    return fmt::format("{} {}", name, version());
+    return {name, version(), {}};
   } catch (const Error& error) {
-    return fmt::format("{} missing ({})", name, error.what());
+    return {name, {}, error.what()};
   }
 }
 
-std::string libraries() {
-  return version_or_reason("driver",
-                           [] { return fmt::format("{}.{}", driver().version / 1000, driver().version % 1000 / 10); }) +
-         ", " + version_or_reason("NVRTC", [] { return nvrtc().version_text; }) + ", " +
-         version_or_reason("cuBLASLt", [] { return cublaslt().version_text; });
+std::vector<LibraryVersion> libraries() {
+  const auto of_driver = [] { return fmt::format("{}.{}", driver().version / 1000, driver().version % 1000 / 10); };
+  return {version_of("driver", of_driver), version_of("NVRTC", [] { return nvrtc().version_text; }),
+          version_of("cuBLASLt", [] { return cublaslt().version_text; }),
+          version_of("cuDNN", [] { return cudnn().version_text; })};
 }
 
-constexpr DevicePlugin kPlugin = {connect_log, make_cuda_backend, make_device_memory, devices, libraries};
+constexpr DevicePlugin kPlugin = {
+    connect_log,        make_cuda_backend,
+    make_device_memory, devices,
+    libraries,          {precompile, AbsentDevice::known, default_kernel_cache, kernel_files, remove_kernel_files}};
 
 }  // namespace
 }  // namespace gnomon::cuda
