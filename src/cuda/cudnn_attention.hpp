@@ -28,7 +28,7 @@ struct DnnTarget {
 
 class DnnAttention {
  public:
-  // The library's best guess of an engine, compiled where it has to be: tenths of a second. Environment error in the
+  // The library's best guess of an engine, compiled where it has to be: up to a second. Environment error in the
   // library's words when it has none for this problem.
   DnnAttention(const AttentionSpec& spec, const DnnTarget& target);
   DnnAttention(const DnnAttention&) = delete;

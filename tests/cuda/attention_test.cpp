@@ -223,7 +223,7 @@ TEST_F(AttentionKernel, RandomProblems) {
   }
 }
 
-// A plan takes the library tenths of a second to make: each problem once.
+// A plan takes the library up to a second to make: each problem once.
 class AttentionOfCudnn : public AttentionKernel {
  protected:
   void SetUp() override {
