@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
 
 from ._adapters import Request
-from ._engine import DTYPES
+from ._adapters._protocol import PLAIN_TENSORS
+from ._engine import DTYPES, TAKES_DTYPES
 from ._errors import NotRecognised
 
 GRADIENTS = "gradients are wanted: call it under torch.no_grad() or torch.inference_mode() (or freeze the parameters)"
-PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 
 
 def check_tensor(x: torch.Tensor, graded: bool) -> None:
@@ -27,7 +26,7 @@ def check_request(request: Request, device: torch.device, padded_rows: str) -> N
     """Raises NotRecognised unless the library can take the request for an engine whose weights are on `device`."""
     x, mask = request.x, request.mask
     if x.dtype not in DTYPES:
-        raise NotRecognised(f"the input is {str(x.dtype)[6:]}; the library takes float32, float16 and bfloat16")
+        raise NotRecognised(f"the input is {str(x.dtype)[6:]}; {TAKES_DTYPES}")
     try:
         x.data_ptr()
     except RuntimeError:  # a wrapper, as torch.vmap's before 2.0

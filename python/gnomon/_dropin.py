@@ -15,6 +15,7 @@ from torch import nn
 
 from . import _masks, _modes
 from ._adapters import Request, adapter_for, known
+from ._adapters._protocol import PLAIN_TENSORS
 from ._errors import CallerError, EnvironmentError_, GnomonError, NotRecognised
 from ._options import engine_options
 from ._state import adopt, drop, log, state_of
@@ -173,7 +174,8 @@ def optimize(module: M, **options: Any) -> M:
     docs/pytorch.md), and `padded_rows`: "computed" (default) or "any", when nobody reads the answers at padded tokens.
     Calling it again replaces the options and forgets plans held in memory.
 
-    Raises CallerError for an unknown option, or when there is nothing inside that any adapter knows.
+    Raises CallerError for an unknown option, or when there is nothing inside that any adapter knows; EnvironmentError_ when
+    libgnomon.so is missing or of another version.
     """
     if not isinstance(module, nn.Module):
         raise CallerError(f"optimize: expected a torch.nn.Module, got a {type(module).__name__}")
@@ -224,8 +226,10 @@ def refresh(module: nn.Module) -> None:
 def forward(module: nn.Module, *args: Any, out: Optional[torch.Tensor] = None, **kwargs: Any) -> Any:
     """module(*args, **kwargs) with the answer in `out`, which may be the input itself. Returns `out`.
 
-    out: the input's shape and dtype, any strides, wanting no gradient. Raises CallerError when it is something else, or when
-    the module does not answer with a tensor.
+    out: the input's shape, dtype and device, any strides whose elements do not overlap, wanting no gradient. Without it the
+    call is the module's. Raises CallerError when `out` is something else or overlaps the input in part, when the module does
+    not answer with a tensor, and when it is not optimized; EnvironmentError_ when memory or a device fails, because `out` may
+    be half written then.
     """
     if not isinstance(module, (Optimized, _Swapped)):
         raise CallerError(f"forward: {type(module).__name__} is not optimized; call gnomon.optimize(module) first")
@@ -258,7 +262,7 @@ def _take_out(module: nn.Module) -> Optional[torch.Tensor]:
 
 def _check_out(x: Any, out: torch.Tensor) -> None:
     wanted = f"expected out of shape {list(x.shape)}, {str(x.dtype)[6:]}, on {x.device}, wanting no gradient"
-    if type(out) not in (torch.Tensor, nn.Parameter) or out.requires_grad:
+    if type(out) not in PLAIN_TENSORS or out.requires_grad:
         raise CallerError(f"{wanted}; got a {type(out).__name__}{' that wants one' if out.requires_grad else ''}")
     if (out.shape, out.dtype, out.device) != (x.shape, x.dtype, x.device):
         raise CallerError(f"{wanted}; got {list(out.shape)}, {str(out.dtype)[6:]}, on {out.device}")

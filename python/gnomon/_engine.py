@@ -18,7 +18,8 @@ from ._device import current_stream, in_host_memory
 from ._errors import GnomonError
 from ._library import Library, Mask, NamedTensor, Tensor, library
 
-DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # gnomon_dtype
+TAKES_DTYPES = f"the library takes {', '.join(str(dtype)[6:] for dtype in DTYPES)}"
 _PREPARED_KEPT = 256  # per thread, a few hundred bytes each; lengths vary in life
 
 

@@ -11,8 +11,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 from torch import nn
 
+from .._engine import DTYPES, TAKES_DTYPES
 from .._errors import NotRecognised, expect
 
+PLAIN_TENSORS = (torch.Tensor, nn.Parameter)  # another class may mean something else by the memory it has
 _ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 # What a class body may hold without changing what an instance computes.
 _HARMLESS = {
@@ -70,12 +72,9 @@ class Stack:
         A parameter or buffer of the module, a view of one, or made of them here: changes of no other tensor are seen."""
         if tensor is None:
             return
-        expect(type(tensor) in (torch.Tensor, nn.Parameter), f"{name} is a {type(tensor).__name__}, not a plain tensor")
+        expect(type(tensor) in PLAIN_TENSORS, f"{name} is a {type(tensor).__name__}, not a plain tensor")
         expect(tensor.layout is torch.strided, f"{name} is {tensor.layout}, not strided")
-        expect(
-            tensor.dtype in (torch.float32, torch.float16, torch.bfloat16),
-            f"{name} is {str(tensor.dtype)[6:]}; the library takes float32, float16 and bfloat16",
-        )
+        expect(tensor.dtype in DTYPES, f"{name} is {str(tensor.dtype)[6:]}; {TAKES_DTYPES}")
         self.tensors[name] = tensor
 
     def linear(self, name: str, module: Any) -> None:
