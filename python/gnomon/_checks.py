@@ -25,6 +25,8 @@ def check_tensor(x: torch.Tensor, graded: bool) -> None:
 def check_request(request: Request, device: torch.device, padded_rows: str) -> None:
     """Raises NotRecognised unless the library can take the request for an engine whose weights are on `device`."""
     x, mask = request.x, request.mask
+    if x.dim() != 3:
+        raise NotRecognised(f"the input has {x.dim()} axes, not 3")
     if x.dtype not in DTYPES:
         raise NotRecognised(f"the input is {str(x.dtype)[6:]}; {TAKES_DTYPES}")
     try:

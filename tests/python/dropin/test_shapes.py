@@ -17,6 +17,7 @@ from dropin_support import (
     entry,
     fast,
     own_answer,
+    reasons,
     reference,
 )
 
@@ -117,3 +118,23 @@ def test_another_width_than_the_weights_is_refused():
     module = fast(FEW[0])
     with torch.inference_mode(), pytest.raises(gnomon.CallerError, match="32.*48|48.*32"):
         module(torch.randn(1, 4, 48))
+
+
+@families
+@pytest.mark.parametrize("shape", [(D,), (6, D), (2, 3, 4, D)], ids=len)
+def test_inputs_of_other_than_three_axes_are_the_modules_own(family, shape):
+    """Whatever it makes of them: an answer, or an error of its own."""
+    module, x = fast(family), torch.randn(shape)
+    plain = family.make()
+    plain.load_state_dict(module.state_dict())
+    given = (lambda m: m(inputs_embeds=x, use_cache=False)[0]) if family.name == "gpt2" else lambda m: m(x)
+    with torch.no_grad():
+        try:
+            expected = given(plain)
+        except Exception as own:  # noqa: BLE001 -- the same must come from the optimized one
+            with pytest.raises(type(own)) as caught:
+                given(module)
+            assert str(caught.value) == str(own)
+        else:
+            assert torch.equal(given(module), expected)
+    assert f"{len(shape)} axes" in reasons(module)[0] and entry(module)["answered"] == 0
