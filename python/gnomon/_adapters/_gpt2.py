@@ -42,6 +42,7 @@ class GPT2ModelAdapter(Adapter):
         attention, mlp = block.attn, block.mlp
         expect_class(attention, _CODE, "GPT2Attention", "GPT2SdpaAttention")
         expect_children(attention, "c_attn", "c_proj", "attn_dropout", "resid_dropout")
+        expect(not attention.is_cross_attention, f"block {n} attends to keys from elsewhere")
         expect(attention.scale_attn_weights, f"block {n} does not scale its scores")
         expect(not attention.scale_attn_by_inverse_layer_idx, f"block {n} scales its scores by its number")
         expect(not attention.reorder_and_upcast_attn, f"block {n} has reorder_and_upcast_attn")

@@ -437,6 +437,10 @@ STRUCTURES = {
     "gpt2 by layer": (lambda: gpt2(scale_attn_by_inverse_layer_idx=True), "by its number"),
     "gpt2 upcast": (lambda: gpt2(reorder_and_upcast_attn=True), "upcast"),
     "gpt2 cross attention": (lambda: gpt2(add_cross_attention=True), "extra submodule"),
+    "gpt2 attention to others": (
+        lambda: changed(gpt2(), lambda m: setattr(m.h[1].attn, "is_cross_attention", True)),
+        "keys from elsewhere",
+    ),
     "gpt2 not causal": (lambda: changed(gpt2(), lambda m: m.h[1].attn.bias.fill_(True)), "not exactly causal"),
     "reference edited": (lambda: EditedReference(reference().config).eval(), "no adapter knows FastEdited"),
     "reference activation": (
