@@ -7,6 +7,7 @@
 #include <cmath>
 #include <ctime>
 
+#include "cli/device_facts.hpp"
 #include "cli/table.hpp"
 #include "core/memory.hpp"
 #include "cpu/cpu_info.hpp"
@@ -184,16 +185,24 @@ std::string bench_table(const BenchReport& report) {
 
 nlohmann::ordered_json bench_json(const BenchReport& report) {
   const cpu::CpuInfo cpu = cpu::cpu_info();
+  Json devices = Json::object(), libraries = {{"oneDNN", cpu.onednn_version}, {"Highway", cpu.highway_version}};
+  for (const BenchRow& row : report.rows) {
+    const std::string& device = row.problem.device;
+    if (devices.contains(device)) continue;
+    devices[device] = device == "cpu" ? Json{{"name", cpu.model}} : device_facts(device);
+    if (device != "cpu") libraries.update(cuda_facts().value("libraries", Json::object()));
+  }
   Json json = {{"gnomon", GNOMON_VERSION},
                {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
-               {"machine",
+               {"devices", devices},  // that rows ran on
+               {"machine",            // the host
                 {{"cpu", cpu.model},
                  {"family", cpu.family},
                  {"model_number", cpu.model_number},
                  {"cores", cpu.cores},
                  {"isa", cpu.isa},
                  {"memory_available_bytes", available_memory().bytes}}},
-               {"libraries", {{"oneDNN", cpu.onednn_version}, {"Highway", cpu.highway_version}}},
+               {"libraries", libraries},
                {"timing", report.cold ? "cold" : "warm"},
                {"budget_seconds", report.budget_seconds},
                {"seconds", report.seconds}};

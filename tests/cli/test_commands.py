@@ -129,6 +129,7 @@ def test_bench_reports_the_same_in_all_forms(gnomon, tmp_path):
     done = gnomon("bench", "--note", "commit=abc", SMALL, "b1 s4 d16 h2 l1 f48 mask inplace", "--budget", "6", "--json", "r.json", "--csv", "r.csv")
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["notes"] == {"commit": "abc"} and len(report["rows"]) == 2
+    assert report["devices"] == {"cpu": {"name": report["machine"]["cpu"]}} and "NVRTC" not in report["libraries"]
     for row in report["rows"]:
         assert row["not_run"] is None and row["out_of_contract"] == 0 and row["worst"] <= 1
         assert row["seconds"]["low"] <= row["seconds"]["median"] <= row["seconds"]["high"]
@@ -159,6 +160,9 @@ def test_bench_uses_the_suite_and_a_model(gnomon, weights):
 def test_info(gnomon):
     info = gnomon.json("info", "--json")
     assert info["cpu"]["cores"] >= 1 and info["libraries"]["oneDNN"] and "GNOMON_PLAN_DIR" in info["variables"]
+    assert info["devices"] == ["cpu", *info["cuda"]["devices"]]
+    assert all(facts["name"] and facts["multiprocessors"] > 0 and facts["memory_bytes"] > 0 for facts in info["cuda"]["devices"].values())
+    assert "missing" in info["cuda"] or {"driver", "NVRTC", "cuBLASLt"} <= set(info["cuda"]["libraries"])
     text = gnomon("info").stdout
     assert info["cpu"]["model"] in text and "GNOMON_LOG" in text
 
