@@ -1,57 +1,176 @@
 #!/bin/bash
-# Everything that is measured on a GPU, into one folder: tests, compute-sanitizer over some of them, the suite by `gnomon bench`, and all
-# peers by `python -m gnomon.bench`.
-# usage: bench/gpu.sh BUILD RESULTS [SECONDS_FOR_GNOMON_BENCH]
+# Everything that is measured on a GPU, most important first, into one folder. Each step has a limit of its own and can hang, crash or
+# lack what it takes without touching the others; what did not run is listed with the reason.
+#
+# usage: bench/gpu.sh [-t SECONDS] [-l STEP=SECONDS]... BINARIES RESULTS [STEP]...
+#   -t         for everything (default 1500): a step gets what is left of it, and is not begun with less than 20 s
+#   -l         another limit for one step
+#   BINARIES   a folder with gnomon, gnomon_test_cuda, libgnomon-cuda.so and libgnomon.so: a build folder, or copies of them. What
+#              `gnomon kernels --precompile` wrote into BINARIES/kernels is used.
+#   STEP       only these, in this order: `bench/gpu.sh -h` lists them
+# Needs nothing installed but NVIDIA's libraries; the steps with PyTorch take the python3 (or $PYTHON) that has it, and the repository
+# that this file lies in. Exit code: 0 when all steps that were asked for ran and passed.
 set -uo pipefail
-build=$(readlink -f "${1:?BUILD: a build folder with gnomon, gnomon_test_cuda and libgnomon-cuda.so}")
-results=${2:?RESULTS: the folder to write}
-budget=${3:-240}
-mkdir -p "$results"
-results=$(readlink -f "$results")
-root=$(dirname "$(readlink -f "$0")")/..
-commit=$(git -C "$root" rev-parse --short=12 HEAD 2> /dev/null || echo unknown)
-failed=0
+root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
+python=${PYTHON:-python3}
 
-step() { # NAME COMMAND...: its output goes to NAME.txt, its last lines to the screen
-  local name=$1 start=$SECONDS status=0
-  shift
-  "$@" > "$results/$name.txt" 2>&1 || status=$?
-  printf '== %-12s exit %d, %d s\n' "$name" "$status" $((SECONDS - start))
-  tail -4 "$results/$name.txt"
-  [[ $status == 0 ]] || failed=1
+steps=(info tests bench memcheck portable dropin peers racecheck shape14-f16 first-calls synccheck shape14-f32)
+declare -A limits=([info]=30 [tests]=420 [bench]=260 [memcheck]=150 [portable]=150 [dropin]=120 [peers]=420 [racecheck]=120
+                   [shape14-f16]=150 [first-calls]=240 [synccheck]=90 [shape14-f32]=150)
+declare -A about=(
+  [info]="device, driver, libraries"
+  [tests]="the GPU tests, in eight shards side by side"
+  [bench]="gnomon bench over the suite"
+  [memcheck]="compute-sanitizer's memcheck over some tests"
+  [portable]="tests with kernels for compute_80, translated by the driver (GNOMON_CUDA_ARCH)"
+  [dropin]="the drop-in's tests on CUDA tensors"
+  [peers]="python -m gnomon.bench with its peers"
+  [racecheck]="compute-sanitizer's racecheck"
+  [shape14-f16]="shape 14 in fp16, in place, in the memory of a 12 GB card"
+  [first-calls]="planning by a first call: nothing kept, kernels kept, plans kept"
+  [synccheck]="compute-sanitizer's synccheck"
+  [shape14-f32]="shape 14 in fp32, in place, in as much more memory as its tensor is larger"
+)
+shards=8
+# Each kernel of ours, in few forms, and a whole call in each path: the sanitizers make a kernel ten to a hundred times slower.
+some_tests='CudaBackendTest.StackInReduced*:CudaBackendTest.TheResidentKernel*:CudaBackendTest.AnInputOutside*:CudaBackendTest.PlainPath*'
+some_tests+=':Rows.*:Norm.*:Masks/AttentionMask.*:MaskKernel.*:Resident.SuiteShape'
+portable_tests='CudaBackendTest.*:Rows.*:Norm.*:Masks/*:AttentionKernel.*:MaskKernel.*:Judge.*:ActivationKernel.*:PlainOpsKernel.*'
+portable_tests+=':-CudaBackendTest.BatchesAtTheLimits*:CudaBackendTest.AMillionTokens*'
+
+lacks() { # says why a step did not run
+  echo "not run: $1"
+  exit 77
 }
 
-tests() { # side by side: most of their time is the host's
-  local shards=8 status=0 pids=() pid i
+gpu_tests() { # FILTER: in shards side by side, for most of their time is the host's
+  local status=0 pids=() pid i
   for ((i = 0; i < shards; ++i)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$build/gnomon_test_cuda" --gtest_brief=1 --gtest_filter=-Kernels/* &
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$bin/gnomon_test_cuda" --gtest_brief=1 --gtest_filter="$1" \
+      > "$results/$name-shard$i.txt" 2>&1 &
     pids+=($!)
   done
-  for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+  for ((i = 0; i < shards; ++i)); do
+    wait "${pids[i]}" || { echo "shard $i: exit $?"; status=1; }
+    grep -E 'FAILED|PASSED|SKIPPED|rror' "$results/$name-shard$i.txt" | tail -5
+  done
   return "$status"
 }
 
 sanitizer() { # TOOL
-  compute-sanitizer --tool "$1" --error-exitcode 1 --print-limit 5 "$build/gnomon_test_cuda" --gtest_brief=1 \
-    --gtest_filter='CudaBackendTest.StackInReduced*:CudaBackendTest.AnInputOutside*:Rows.*:Norm.*:Masks/AttentionMask.*'
+  local tool
+  for tool in "$(command -v compute-sanitizer)" "${CUDA_HOME:-/usr/local/cuda}"/{bin,compute-sanitizer}/compute-sanitizer; do
+    [[ -x $tool ]] && break
+  done
+  [[ -x $tool ]] || lacks "compute-sanitizer is not installed"
+  "$tool" --tool "$1" --error-exitcode 1 --print-limit 5 "$bin/gnomon_test_cuda" --gtest_filter="$some_tests"
 }
 
-nvidia-smi -L | sed 's/ (UUID.*//' | tee "$results/device.txt"
-echo "commit $commit" | tee -a "$results/device.txt"
-step info "$build/gnomon" info --json
-step tests tests
-if command -v compute-sanitizer > /dev/null; then
-  step memcheck sanitizer memcheck
-  step racecheck sanitizer racecheck
-else
-  echo "== compute-sanitizer is not installed: memcheck and racecheck were not run" | tee "$results/memcheck.txt"
-  failed=1
+need_torch() {
+  "$python" -c 'import torch; assert torch.cuda.is_available()' 2> /dev/null || lacks "$python has no PyTorch that finds a GPU"
+  export PYTHONPATH=$root/python GNOMON_LIBRARY=$bin/libgnomon.so
+}
+
+first_calls() { # of each shape that fits a first call: three processes, which keep more and more
+  local id kept folder
+  for id in 1 2 3 4 5 6 8 9 10 11 12 7 13; do
+    folder=$work/first-$id
+    for kept in nothing kernels plans; do
+      [[ $kept == kernels ]] && rm -rf "$folder/plans"
+      GNOMON_KERNEL_CACHE=$folder/kernels GNOMON_PLAN_DIR=$folder/plans "$bin/gnomon" bench --device cuda:0 --only "$id" --budget 16 \
+        --note "commit=$commit" --note "kept=$kept" --json "$results/first-calls-$id-$kept.json" > /dev/null || return
+      sed -n 's/^ *"planning_seconds": \([0-9.e+-]*\).*/shape '"$id, $kept kept"': \1 s/p' "$results/first-calls-$id-$kept.json"
+    done
+  done
+}
+
+run_step() {
+  case $name in
+    info) nvidia-smi -L | sed 's/ (UUID.*//' > "$results/device.txt"
+          echo "commit $commit" >> "$results/device.txt"
+          cat "$results/device.txt"
+          "$bin/gnomon" info --json ;;
+    tests) gpu_tests '-Kernels/*' ;;
+    bench) "$bin/gnomon" bench --device cuda:0 --budget $((limit - 60 > 30 ? limit - 60 : 30)) --json "$results/bench.json" \
+             --note "commit=$commit" ;;
+    memcheck | racecheck | synccheck) sanitizer "$name" ;;
+    portable) GNOMON_CUDA_ARCH=compute_80 gpu_tests "$portable_tests" ;;
+    dropin) need_torch
+            "$python" -c 'import pytest' 2> /dev/null || lacks "$python has no pytest"
+            "$python" -m pytest -q -p no:cacheprovider "$root/tests/python/dropin/test_cuda.py" ;;
+    peers) need_torch
+           "$python" -m gnomon.bench --device cuda --budget $((limit - 60 > 30 ? limit - 60 : 30)) --json "$results/dropin.json" ;;
+    shape14-f16 | shape14-f32) need_torch
+                               "$python" "$root/bench/shape14.py" --dtype "${name#shape14-}" --json "$results/$name.json" ;;
+    first-calls) first_calls ;;
+    *) echo "no step '$name'"; return 2 ;;
+  esac
+}
+
+if [[ ${1:-} == --run ]]; then # one step, by ourselves under `timeout`
+  name=$2 limit=$3
+  run_step
+  exit
 fi
-step bench "$build/gnomon" bench --device cuda:0 --budget "$budget" --json "$results/bench.json" --note "commit=$commit"
-if python3 -c 'import gnomon.bench' 2> /dev/null; then
-  step peers python3 -m gnomon.bench --device cuda --json "$results/peers.json"
-else
-  echo "== the Python package gnomon is not installed: the peers were not run" | tee "$results/peers.txt"
-  failed=1
+
+seconds=1500
+while getopts t:l:h option; do
+  case $option in
+    t) seconds=$OPTARG ;;
+    l) [[ $OPTARG =~ ^([a-z0-9-]+)=([0-9]+)$ && -n ${limits[${BASH_REMATCH[1]}]:-} ]] || { echo "-l $OPTARG: expected STEP=SECONDS" >&2; exit 2; }
+       limits[${BASH_REMATCH[1]}]=${BASH_REMATCH[2]} ;;
+    h) sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//'
+       for name in "${steps[@]}"; do printf '  %-12s %4s s  %s\n' "$name" "${limits[$name]}" "${about[$name]}"; done
+       exit 0 ;;
+    *) exit 2 ;;
+  esac
+done
+shift $((OPTIND - 1))
+bin=$(readlink -f "${1:?BINARIES: a folder with gnomon, gnomon_test_cuda, libgnomon-cuda.so (bench/gpu.sh -h)}")
+results=${2:?RESULTS: the folder to write}
+shift 2
+[[ $# == 0 ]] || steps=("$@")
+for name in "${steps[@]}"; do
+  [[ -n ${limits[$name]:-} ]] || { echo "no step '$name'; there are ${!limits[*]}" >&2; exit 2; }
+done
+mkdir -p "$results"
+results=$(readlink -f "$results")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+commit=$(git -C "$root" rev-parse --short=12 HEAD 2> /dev/null || echo unknown)
+# Kept from step to step, and not the user's own.
+export GNOMON_KERNEL_CACHE=${GNOMON_KERNEL_CACHE:-$work/kernels} GNOMON_PLAN_DIR=$work/plans
+if [[ -d $bin/kernels ]]; then
+  mkdir -p "$GNOMON_KERNEL_CACHE"
+  cp -n "$bin"/kernels/*.kernel "$GNOMON_KERNEL_CACHE/"
 fi
+export bin results work commit
+
+failed=0
+note() { # STEP VERDICT: one line of the summary, at once, so that it survives whoever ends us
+  printf '== %-12s %s\n' "$1" "$2" | tee -a "$results/summary.txt"
+}
+for name in "${steps[@]}"; do
+  left=$((seconds - SECONDS)) limit=${limits[$name]}
+  if ((left < limit)); then limit=$left; fi
+  if ((left < 20 && limit < ${limits[$name]})); then
+    note "$name" "not run: $((left > 0 ? left : 0)) of $seconds s are left"
+    failed=1
+    continue
+  fi
+  start=$SECONDS
+  timeout --kill-after=5 "$limit" bash "$0" --run "$name" "$limit" > "$results/$name.txt" 2>&1 < /dev/null &
+  group=$! # `timeout` leads a group of its own
+  wait "$group"
+  status=$?
+  kill -KILL -- "-$group" 2> /dev/null # what it started and does not obey
+  took="$((SECONDS - start)) s"
+  case $status in
+    0) note "$name" "passed, $took" ;;
+    77) note "$name" "$(tail -1 "$results/$name.txt")" ;;
+    124 | 137) note "$name" "ended by its limit of $limit s" ;;
+    *) note "$name" "FAILED (exit $status), $took" ;;
+  esac
+  [[ $status == 0 ]] || { failed=1; tail -8 "$results/$name.txt"; }
+done
 exit "$failed"
