@@ -36,6 +36,11 @@ class _View:
         self.runs_modules = stack is not None and stack.parts is not None  # in bind: hooks of theirs must fire once
         self.refreshed: object = None  # the State's own when it was begun to be read
 
+    def has_weights_of(self, watch: Watch, stack: Stack) -> bool:
+        """Whether engines that have read this view need not read the newer one: other attributes changed, such as a counter
+        that a hook keeps on the module."""
+        return self.stack is not None and self.stack.places() == stack.places() and self.watch.same_tensors(watch)
+
 
 class State:
     """Made at the first call, or by gnomon.optimize; safe to share between threads. Holds no reference to the module."""
@@ -147,7 +152,8 @@ class State:
             watch: Watch = AlwaysChanged()  # what cannot be watched is read again on every call
             try:
                 watch = Watch(module, list(module.modules())[1:])  # first: what changes beside the reading is a change
-                view = self._read(module, watch, engines)
+                before = view if view is not None and view.refreshed is refreshed else None
+                view = self._read(module, watch, engines, before)
             except (NotRecognised, CallerError, EnvironmentError_) as reason:
                 view = _View(watch, None, str(reason), engines)
             except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as odd:  # what no adapter expected
@@ -156,7 +162,8 @@ class State:
             self._view = view
             return view
 
-    def _read(self, module: nn.Module, watch: Watch, engines: Dict[bool, Engine]) -> _View:
+    def _read(self, module: nn.Module, watch: Watch, engines: Dict[bool, Engine], before: Optional[_View]) -> _View:
+        """`before`: the view of which `engines` have read the weights, unless they have to be read again whatever it says."""
         if self.adapter is None:
             raise NotRecognised(f"no adapter knows {self._module_name}; there are: {known()}{_known_inside(module)}")
         stack, parts = self.adapter.describe(module), list(module.modules())[1:]
@@ -175,8 +182,9 @@ class State:
             for causal, engine in engines.items()
             if engine.config == stack.config(causal) and engine.device == place
         }
-        for engine in kept.values():
-            engine.refresh(stack.tensors)
+        if before is None or not before.has_weights_of(watch, stack):
+            for engine in kept.values():
+                engine.refresh(stack.tensors)
         return _View(watch, stack, "", kept)
 
     def _make_engine(self, view: _View, causal: bool) -> Engine:

@@ -113,6 +113,16 @@ class Watch:
             and (not self._others or all(t.is_set_to(alias) for t, alias in self._others))
         )
 
+    def same_tensors(self, newer: "Watch") -> bool:
+        """Whether parameters and buffers were the same, with the same contents, when `newer` was made."""
+        pairs = list(zip(self._aliases, newer._aliases))
+        return (
+            len(self._tensors) == len(newer._tensors)
+            and all(map(operator.is_, self._tensors, newer._tensors))
+            and self._versions == newer._versions
+            and all(before.dtype is now.dtype and before.is_set_to(now) for before, now in pairs)
+        )
+
     def _same_hook_holders(self) -> bool:
         """An empty hook dictionary equals another: who replaces one and then fills it is seen by the handle's number."""
         now = [*chain.from_iterable(map(hooks_of, self._modules)), *GLOBAL_HOOKS]

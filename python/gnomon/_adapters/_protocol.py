@@ -116,6 +116,10 @@ class Stack:
         words += ["finalnorm"] if "norm.weight" in names else []
         return " ".join([*words, f"eps={next(iter(self._eps.values()))!r}"])
 
+    def places(self) -> List[Any]:
+        """Where each weight lies: of the same memory, the same weights."""
+        return [(name, t.data_ptr(), t.shape, t.stride(), t.dtype) for name, t in self.tensors.items()]
+
     def _expect_alike(self, layers: int) -> None:
         def shapes(n: int) -> Dict[str, torch.Size]:
             start = f"layers.{n}."

@@ -20,6 +20,7 @@ from dropin_support import (
     fast,
     gpt2,
     own_answer,
+    reasons,
     reference,
     run_python,
 )
@@ -231,6 +232,29 @@ def test_unchanged_weights_are_packed_once(monkeypatch):
     with torch.inference_mode():
         module(x)
     assert not refreshed
+
+
+@families
+def test_attributes_that_change_on_every_call_pack_nothing(family, monkeypatch):
+    """A hook that counts, or keeps the last output, on the module itself: seen as a change, but not of the weights."""
+    from gnomon._engine import Engine
+
+    refreshed, refresh = [], Engine.refresh
+    module, x = fast(family), torch.randn(2, 6, D)
+    check(family, module, x)
+    monkeypatch.setattr(Engine, "refresh", lambda self, tensors: refreshed.append(1) or refresh(self, tensors))
+    module.register_forward_hook(lambda m, args, out: setattr(m, "last", out))
+    with torch.inference_mode():
+        for _ in range(3):
+            family.call(module, x, None)
+    assert not refreshed and reasons(module) == []
+    before = check(family, module, x)
+    one_bias_alone(module)
+    assert not torch.equal(before, check(family, module, x)) and len(refreshed) == 1
+    module.last = None
+    gnomon.refresh(module)
+    check(family, module, x)
+    assert len(refreshed) == 2
 
 
 def test_new_weights_keep_the_plans():
