@@ -242,6 +242,12 @@ def best_rival(rows: dict) -> dict | None:
     return min(rivals, key=lambda row: row["seconds"]["median"], default=None)
 
 
+def ran_on(results: dict) -> dict:
+    """What two runs must share for their figures to stand in one table."""
+    facts = {key: results[key] for key in ("gnomon", "torch")}
+    return {**facts, "device": results["protocol"]["device"], "cpu": results["machine"]["cpu"]}
+
+
 def with_runs_of_their_own(results: dict, folder: Path) -> dict:
     """A shape that the run did not reach comes from dropin-shape-N.json, where it was run alone."""
     results = {**results, "shapes": list(results["shapes"]), "runs_of_their_own": []}
@@ -252,6 +258,9 @@ def with_runs_of_their_own(results: dict, folder: Path) -> dict:
         alone = load(path)
         if [one["problem"] for one in alone["shapes"]] != [shape["problem"]]:
             raise TableError(f"{path}: expected the shape {shape['problem']} alone, got {[one['problem'] for one in alone['shapes']]}")
+        ran, alone_ran = ran_on(results), ran_on(alone)
+        if alone_ran != ran:
+            raise TableError(f"{path}: expected a run beside dropin.json's, on {ran}; got one on {alone_ran}")
         results["shapes"][at] = alone["shapes"][0]
         results["runs_of_their_own"].append(f"#{shape['id']} (commit {alone['commit']}, {alone['seconds']:.0f} s)")
     return results

@@ -162,6 +162,9 @@ def test_a_shape_that_was_not_reached_comes_from_a_run_of_its_own(folder):
     assert run(folder) == 0
     text = (folder / "README.md").read_text()
     assert "| 14 | `b32 s100000` | 1 (0.9–1.1) |" in text and "In a run of its own: #14 (commit def, 12 s)." in text
+    path.write_text(json.dumps({**alone, "torch": {**alone["torch"], "version": "2.0"}}))
+    with pytest.raises(readme_tables.TableError, match="'version': '1.13'.*got one on.*'version': '2.0'"):
+        readme_tables.dropin_table(folder / "results" / "box")
     path.write_text(json.dumps({**alone, "shapes": DROPIN["shapes"]}))
     with pytest.raises(readme_tables.TableError, match="expected the shape b32 s100000 alone"):
         readme_tables.dropin_table(folder / "results" / "box")
