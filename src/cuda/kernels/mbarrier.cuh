@@ -20,7 +20,8 @@ __device__ __forceinline__ u32 cluster_rank() {
   return r;
 }
 
-// A thread's and a block's number, read anew at each call: kept through a long kernel, they would be spilled.
+// Numbers of a thread, a block and its place, read anew at each call: kept through a long kernel, they would be
+// spilled.
 __device__ __forceinline__ int thread_anew() {
   int t;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
@@ -30,6 +31,16 @@ __device__ __forceinline__ int block_anew() {
   int block;
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
   return block;
+}
+__device__ __forceinline__ int blocks_anew() {
+  int blocks;
+  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(blocks));
+  return blocks;
+}
+__device__ __forceinline__ u32 cluster_rank_anew() {
+  u32 r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
 }
 
 // Also orders shared memory: what one thread wrote before it, every thread of the cluster sees after it.

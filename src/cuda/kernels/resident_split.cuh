@@ -17,16 +17,19 @@ struct Features {
 
   using barriers = SplitBarriers<S>;
 
+  const Call& p;
   SplitConsumer<S> weights;
-  const int group, warp;  // of the CTA, of the group
-  const u32 rank;         // of the CTA among the sequence's
-  u32 layers_done = 0;    // the parity is what counts
-  const float* vectors = nullptr;
+  u32 progress = 0;  // twice the layer that is at work, and the parity of all layers done
 
   float x[kValues];
 
-  __device__ __forceinline__ explicit Features(int cta_warp)
-      : weights(cta_warp / 4), group(cta_warp / 4), warp(cta_warp % 4), rank(cluster_rank()) {}
+  __device__ __forceinline__ Features(const Call& call, int group) : p(call), weights(group) {}
+
+  __device__ __forceinline__ u32 parity() const { return progress & 1; }
+
+  // Registers are short: what follows from the thread's number is made anew each time.
+  static __device__ __forceinline__ int warp() { return thread_anew() / 32; }   // of the CTA, 16 features each
+  static __device__ __forceinline__ u32 rank() { return cluster_rank_anew(); }  // among the sequence's CTAs
 
   // All warps but the producer's.
   static __device__ __forceinline__ void meet() { named_barrier(1, 128 * S::c.groups); }
@@ -38,13 +41,14 @@ struct Features {
 
   // --- the layer's vectors: the thread's two features, from device memory well before they are used
 
-  __device__ __forceinline__ int lane_feature() const { return threadIdx.x % 32 / 8 * 4 + threadIdx.x % 8 / 4; }
   __device__ __forceinline__ float2 doubled(int at) const {
-    const float* v = vectors + at + 2 * (64 * group + 16 * warp) + lane_feature();
+    const int t = thread_anew();
+    const float* v = p.vectors + i64{progress / 2} * S::l.layer_floats + at + t / 32 * 32 + t % 32 / 8 * 4 + t % 8 / 4;
     return {v[0], v[16]};
   }
   __device__ __forceinline__ float2 single(int at) const {
-    const float* v = vectors + at + 64 * group + 16 * warp + lane_feature();
+    const int t = thread_anew();
+    const float* v = p.vectors + i64{progress / 2} * S::l.layer_floats + at + t / 32 * 16 + t % 32 / 8 * 4 + t % 8 / 4;
     return {v[0], v[2]};
   }
 
@@ -76,7 +80,7 @@ struct Features {
       wgmma::commit();
       if (kAfterAnother || unit > 0) {
         wgmma::wait<1>();
-        weights.release();
+        weights.template release<2>();
       }
       beside(unit);
     }
@@ -88,7 +92,7 @@ struct Features {
 
   __device__ __forceinline__ void finish(float (&d)[kValues]) {
     wgmma::wait<0>();
-    weights.release();
+    weights.template release<1>();
     wgmma::settle(d);
   }
 
@@ -96,8 +100,8 @@ struct Features {
 
   // This warp's 16 features of all tokens to an operand.
   __device__ __forceinline__ void store_operand(const u32* a, u32 at) const {
-    const u32 lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
-    at += group * (S::l.rows * 128) + row * 128 + (chunk ^ lane % 8) * 16;
+    const u32 t = thread_anew(), row = t % 32 / 16 * 8 + t % 8, chunk = t % 128 / 32 * 2 + t / 8 % 2;
+    at += t / 128 * (S::l.rows * 128) + row * 128 + (chunk ^ t % 8) * 16;
 #pragma unroll
     for (int i = 0; i < kPacked / 4; ++i) store_matrices_transposed(at + 16 * i * 128, a + 4 * i);
   }
@@ -112,8 +116,8 @@ struct Features {
         a[i] &= keep, a[i + 1] &= keep;
       }
     }
-    const u32 lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8, chunk = 8 * group + 2 * warp + lane / 8 % 2;
-    at += shared_base() + (first_token() + row) * S::l.row_bytes + (chunk ^ lane % 8) * 16;
+    const u32 t = thread_anew(), row = t % 32 / 16 * 8 + t % 8, chunk = t / 32 * 2 + t / 8 % 2;
+    at += shared_base() + (first_token() + row) * S::l.row_bytes + (chunk ^ t % 8) * 16;
 #pragma unroll
     for (int i = 0; i < kPacked / 4; ++i) {
       if (first_token() + 16 * i >= S::l.keys) break;
@@ -127,7 +131,7 @@ struct Features {
     if constexpr (S::l.used == 1) return;
     if (!is_first()) return;
     int keys = 0;
-    for (u32 other = 0; other < S::l.used; ++other) keys += gives_keys<S>(other, rank) ? keys_of<S>(other) : 0;
+    for (u32 other = 0; other < S::l.used; ++other) keys += gives_keys<S>(other, rank()) ? keys_of<S>(other) : 0;
     mbarrier::arrive_expecting(barriers::keys_ready(), keys * S::l.row_bytes);
     mbarrier::arrive_expecting(barriers::values_ready(), keys * S::l.row_bytes);
   }
@@ -136,9 +140,9 @@ struct Features {
   __device__ __forceinline__ void send_keys(u32 at, u32 barrier) const {
     publish();
     if constexpr (S::l.used == 1) return;
-    if (threadIdx.x < S::l.used && gives_keys<S>(rank, threadIdx.x)) {
+    if (threadIdx.x < S::l.used && gives_keys<S>(rank(), threadIdx.x)) {
       const u32 from = shared_base() + at + first_token() * S::l.row_bytes;
-      bulk_send(address_in(threadIdx.x, from), from, keys_of<S>(rank) * S::l.row_bytes,
+      bulk_send(address_in(threadIdx.x, from), from, keys_of<S>(rank()) * S::l.row_bytes,
                 address_in(threadIdx.x, barrier));
     }
   }
@@ -151,7 +155,7 @@ struct Features {
   // To those whose keys this CTA got.
   __device__ __forceinline__ void tell_senders(u32 barrier) const {
     if constexpr (S::l.used > 1) {
-      if (threadIdx.x < S::l.used && gives_keys<S>(threadIdx.x, rank)) {
+      if (threadIdx.x < S::l.used && gives_keys<S>(threadIdx.x, rank())) {
         mbarrier::arrive_remote(address_in(threadIdx.x, barrier));
       }
     }
@@ -172,7 +176,7 @@ struct Features {
     };
     expect_keys();
     product(S::l.bias_k);
-    wait_for_receivers(S::l.hidden_over_keys ? barriers::keys_free() : barriers::keys_taken(), layers_done & 1 ^ 1);
+    wait_for_receivers(S::l.hidden_over_keys ? barriers::keys_free() : barriers::keys_taken(), parity() ^ 1);
     store_keys(a, 0);
     send_keys(0, barriers::keys_ready());
     product(S::l.bias_v);
@@ -187,11 +191,11 @@ struct Features {
   // Each head's output replaces its queries.
   __device__ __forceinline__ void attend() const {
     constexpr int kTiles = S::l.rows / 16;
-    if constexpr (S::l.used > 1) mbarrier::wait(barriers::keys_ready(), layers_done & 1);
+    if constexpr (S::l.used > 1) mbarrier::wait(barriers::keys_ready(), parity());
 #pragma unroll 1
-    for (int i = 4 * group + warp; i < S::c.heads * kTiles; i += 4 * S::c.groups) {
+    for (int i = warp(); i < S::c.heads * kTiles; i += 4 * S::c.groups) {
       if (first_token() + i % kTiles * 16 >= S::c.seq) continue;
-      RowTile<S>(i / kTiles, i % kTiles, rank).run(layers_done & 1);
+      RowTile<S>(i / kTiles, i % kTiles, static_cast<int>(rank())).run(parity());
     }
   }
 
@@ -217,7 +221,7 @@ struct Features {
     float2 bias = doubled(S::l.bias_1);
     const float2 bias_2 = single(S::l.bias_2);
     multiply<true>(d, tokens_operand());
-    if constexpr (S::l.hidden_over_keys) wait_for_receivers(barriers::keys_taken(), layers_done & 1);
+    if constexpr (S::l.hidden_over_keys) wait_for_receivers(barriers::keys_taken(), parity());
     finish(d);
     add_to_tokens(x, bias_2);
     activate_tokens<S::c.activation, 0, kValues>(a, d, bias);
@@ -260,7 +264,7 @@ struct Features {
   template <typename Finish>
   __device__ __forceinline__ void over_tokens(Finish&& finish) const {
     const u32 at = shared_base() + S::l.statistics_at;
-    store_moments(x, at + (4 * group + warp) * (8 * S::l.rows));
+    store_moments(x, at + warp() * (8 * S::l.rows));
     meet();
     const int token = thread_anew();
     if (token < S::l.rows) {
@@ -269,64 +273,50 @@ struct Features {
     }
   }
 
-  // LayerNorm of x into `to`, which may be x.
-  __device__ __forceinline__ void normalise(float (&to)[kValues], float2 gain, float2 shift, float eps) const {
+  // LayerNorm of x, into the next products' operand and, where kKeep says so, into x.
+  template <bool kKeep>
+  __device__ __forceinline__ void normalise(u32* a, float2 gain, float2 shift) {
     const u32 tokens = shared_base() + S::l.tokens_at;
     over_tokens([&](int token, float mean, float variance) {
       store_shared(tokens + 8 * token, __float_as_uint(mean));
-      store_shared(tokens + 8 * token + 4, __float_as_uint(rsqrtf(variance + eps)));
+      store_shared(tokens + 8 * token + 4, __float_as_uint(rsqrtf(variance + p.eps)));
     });
     meet();
-    normalise_tokens(to, x, tokens + threadIdx.x % 4 * 16, gain, shift);
+    normalise_tokens<kKeep>(a, x, tokens + thread_anew() % 4 * 16, gain, shift);
   }
-
-  // The next products' operand.
-  __device__ __forceinline__ void publish_tokens(const float (&y)[kValues]) const {
+  __device__ __forceinline__ void norm(int gain, int shift) {
     u32 a[kPacked];
-    pack_rows(a, y);
+    normalise<!S::c.pre_norm>(a, single(gain), single(shift));
     store_operand(a, tokens_operand());
     publish();
   }
 
-  __device__ __forceinline__ void norm(int gain, int shift, float eps) {
-    if constexpr (S::c.pre_norm) {
-      float y[kValues];
-      normalise(y, single(gain), single(shift), eps);
-      publish_tokens(y);
-    } else {
-      normalise(x, single(gain), single(shift), eps);
-      publish_tokens(x);
-    }
-  }
-
-  __device__ __forceinline__ void layer(float eps) {
-    if constexpr (S::c.pre_norm) norm(S::l.gain1, S::l.shift1, eps);
+  __device__ __forceinline__ void run_layer() {
+    if constexpr (S::c.pre_norm) norm(S::l.gain1, S::l.shift1);
     attention_block();
     if constexpr (S::c.pre_norm) {
-      norm(S::l.gain2, S::l.shift2, eps);
+      norm(S::l.gain2, S::l.shift2);
     } else {
-      norm(S::l.gain1, S::l.shift1, eps);
+      norm(S::l.gain1, S::l.shift1);
     }
     feed_forward_block();
     if constexpr (S::l.hidden_over_keys) {
       meet();
       tell_senders(barriers::keys_free());
     }
-    if constexpr (!S::c.pre_norm) norm(S::l.gain2, S::l.shift2, eps);
-    ++layers_done;
+    if constexpr (!S::c.pre_norm) norm(S::l.gain2, S::l.shift2);
+    progress = progress + 2 ^ 1;
   }
 
   // --- the ends
 
-  __device__ __forceinline__ int first_token() const { return static_cast<int>(rank) * S::l.rows; }
+  __device__ __forceinline__ int first_token() const { return static_cast<int>(rank()) * S::l.rows; }
 
   // Of the thread's value x[i]: the token, and the feature.
   __device__ __forceinline__ int token(int i) const {
     return first_token() + i / 4 * 8 + thread_anew() % 4 * 2 + i % 2;
   }
-  __device__ __forceinline__ int feature(int i) const {
-    return 64 * group + 16 * warp + thread_anew() % 32 / 4 + i % 4 / 2 * 8;
-  }
+  __device__ __forceinline__ int feature(int i) const { return 16 * warp() + thread_anew() % 32 / 4 + i % 4 / 2 * 8; }
 
   __device__ __forceinline__ bool is_valid(int token) const {
     if constexpr (!S::c.masked) return token < S::c.seq;
@@ -334,19 +324,19 @@ struct Features {
   }
 
   // Tokens that do not exist are zero: finite in every layer.
-  __device__ __forceinline__ void load(const Call& p, i64 sequence) {
+  __device__ __forceinline__ void load(i64 sequence) {
     const float* from = p.input + sequence * p.input_sequence;
 #pragma unroll
     for (int i = 0; i < kValues; ++i) x[i] = token(i) < S::c.seq ? from[token(i) * p.input_token + feature(i)] : 0.0f;
   }
 
   // A bit for each key.
-  __device__ __forceinline__ void read_mask(const MaskBytes& mask, i64 sequence) const {
+  __device__ __forceinline__ void read_mask(i64 sequence) const {
     constexpr int kWords = (S::l.keys + 31) / 32;
     const int lane = threadIdx.x % 32;
-    for (int w = 4 * group + warp; w < kWords; w += 4 * S::c.groups) {
+    for (int w = warp(); w < kWords; w += 4 * S::c.groups) {
       const int key = 32 * w + lane;
-      const bool valid = key < S::c.seq && mask.data[sequence * mask.sequence + key * mask.token] != 0;
+      const bool valid = key < S::c.seq && p.mask.data[sequence * p.mask.sequence + key * p.mask.token] != 0;
       const u32 word = __ballot_sync(kAllLanes, valid);
       if (lane == 0) store_shared(shared_base() + S::l.masks_at + 4 * w, word);
     }
@@ -354,7 +344,7 @@ struct Features {
   }
 
   // Raises a flag for each token whose root mean square is outside the range, but for zeros that the mask leaves out.
-  __device__ __forceinline__ void check_range(const Call& p) const {
+  __device__ __forceinline__ void check_range() const {
     over_tokens([&](int token, float mean, float variance) {
       const float size = square_root(variance + mean * mean);
       token += first_token();
@@ -365,15 +355,16 @@ struct Features {
     meet();  // the statistics have been read
   }
 
-  __device__ __forceinline__ void final_norm(const Call& p) {
+  __device__ __forceinline__ void final_norm() {
     const int low = feature(0), high = feature(2);
     const float2 gain{p.final_gain[low], p.final_gain[high]};
     float2 shift{};
     if (p.final_shift) shift = {p.final_shift[low], p.final_shift[high]};
-    normalise(x, gain, shift, p.eps);
+    u32 unused[kPacked];
+    normalise<true>(unused, gain, shift);
   }
 
-  __device__ __forceinline__ void store(const Call& p, i64 sequence) const {
+  __device__ __forceinline__ void store(i64 sequence) const {
     float* to = p.output + sequence * p.output_sequence;
     bool finite = true;
 #pragma unroll
@@ -386,21 +377,23 @@ struct Features {
   }
 
   // The grid has no more clusters than there are sequences for: each has a first one.
-  __device__ __forceinline__ void run(const Call& p) {
-    const int clusters = static_cast<int>(gridDim.x) / S::c.cluster;
-    for (int sequence = block_anew() / S::c.cluster; sequence < p.batch; sequence += clusters) {
-      load(p, sequence);
-      if (layers_done == 0) cluster_barrier_relaxed();
-      if constexpr (S::c.masked) read_mask(p.mask, sequence);
-      if (p.range) check_range(p);
-      if constexpr (!S::c.pre_norm) publish_tokens(x);
+  __device__ __forceinline__ void run() {
 #pragma unroll 1
-      for (int i = 0; i < p.layers; ++i) {
-        vectors = p.vectors + i64{i} * S::l.layer_floats;
-        layer(p.eps);
+    for (int sequence = block_anew() / S::c.cluster; sequence < p.batch; sequence += blocks_anew() / S::c.cluster) {
+      load(sequence);
+      if (sequence == block_anew() / S::c.cluster) cluster_barrier_relaxed();
+      if constexpr (S::c.masked) read_mask(sequence);
+      if (p.range) check_range();
+      if constexpr (!S::c.pre_norm) {
+        u32 a[kPacked];
+        pack_rows(a, x);
+        store_operand(a, tokens_operand());
+        publish();
       }
-      if constexpr (S::c.final_norm) final_norm(p);
-      store(p, sequence);
+#pragma unroll 1
+      for (progress &= 1; progress / 2 < static_cast<u32>(p.layers);) run_layer();
+      if constexpr (S::c.final_norm) final_norm();
+      store(sequence);
     }
   }
 };
@@ -408,12 +401,12 @@ struct Features {
 template <typename S>
 __global__ void __cluster_dims__(S::c.cluster, 1, 1) __launch_bounds__(S::l.threads, 1) resident_split(const Call p) {
   if (threadIdx.x < 32) SplitBarriers<S>::init();
-  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 32), 0);  // known to be the warp's
+  const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);  // known to be the warp's
   if (cluster_rank() >= S::l.used) {
     cluster_barrier_relaxed();
-  } else if (warp < 4 * S::c.groups) {
+  } else if (group < S::c.groups) {
     if constexpr (S::l.split_registers) take_registers<S::l.registers>();
-    Features<S>(warp).run(p);
+    Features<S>(p, group).run();
   } else {
     if constexpr (S::l.split_registers) give_registers<kProducerRegisters>();
     cluster_barrier_relaxed();

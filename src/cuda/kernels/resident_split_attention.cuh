@@ -15,24 +15,19 @@ struct RowTile {
   int head;
   int first_token;  // in the sequence
   u32 operand_row;  // of this lane
-  int last[2];      // key that the thread's two rows see, counted from the thread's first column
-  int end;          // of the keys that the tile sees, in whole row tiles
   float o[kHead / 8][4] = {};
   float largest[2], sum[2] = {};
 
   __device__ __forceinline__ RowTile(int of, int tile, int rank) : head(of) {
     first_token = rank * S::l.rows + 16 * tile;
-    end = S::c.causal ? min(first_token + 16, S::l.keys) : S::l.keys;
-    const int lane = threadIdx.x % 32, column = head * kHead;
+    const int lane = thread_anew() % 32, column = head * kHead;
     operand_row = shared_base() + S::l.operand_at + column / 64 * (S::l.rows * 128) + (16 * tile + lane % 16) * 128 +
                   ((column % 64 / 8 + lane / 16) ^ lane % 8) * 16;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int token = first_token + lane / 4 + 8 * r;
-      last[r] = (S::c.causal ? min(token, S::c.seq - 1) : S::c.seq - 1) - lane % 4 * 2;
-      largest[r] = __int_as_float(0xff800000);
-    }
+    largest[0] = largest[1] = __int_as_float(0xff800000);
   }
+
+  // Of the keys that the tile sees, in whole row tiles.
+  __device__ __forceinline__ int end() const { return S::c.causal ? min(first_token + 16, S::l.keys) : S::l.keys; }
 
   // The address of the lane's row in a product's fragment, from the head's first feature on; a step to another feature
   // is a sum for whole panels of 64 and an exclusive or inside one, which the swizzle leaves as it is.
@@ -49,8 +44,8 @@ struct RowTile {
 
   template <int kKeys>
   __device__ __forceinline__ void score(float (&s)[kKeys / 8][4], int key0) const {
-    const u32 lane = threadIdx.x % 32, row = keys_row(0, lane / 16 * 8 + lane % 8, lane / 8 % 2);
-#pragma unroll
+    const u32 lane = thread_anew() % 32, row = keys_row(0, lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll(S::l.key_block < 32 ? 1 : 8)
     for (int feature = 0; feature < kHead; feature += 16) {
       u32 q[4];
       load_matrices(q, in_operand(feature));
@@ -66,7 +61,12 @@ struct RowTile {
 
   template <int kKeys>
   __device__ __forceinline__ void hide(float (&s)[kKeys / 8][4], int key0) const {
-    const int first = threadIdx.x % 4 * 2;
+    const int lane = thread_anew() % 32, first = lane % 4 * 2;
+    int last[2];  // key that the thread's two rows see, counted from the thread's first column
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      last[r] = (S::c.causal ? min(first_token + lane / 4 + 8 * r, S::c.seq - 1) : S::c.seq - 1) - first;
+    }
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
       u32 valid = ~0u;
@@ -107,11 +107,11 @@ struct RowTile {
 
   template <int kKeys>
   __device__ __forceinline__ void add_values(const float (&s)[kKeys / 8][4], int key0) {
-    const u32 lane = threadIdx.x % 32, row = keys_row(S::l.values_at, lane % 16, lane / 16);
+    const u32 lane = thread_anew() % 32, row = keys_row(S::l.values_at, lane % 16, lane / 16);
 #pragma unroll
     for (int j = 0; j < kKeys / 16; ++j) {
       // Beyond lie keys that nobody sent, anything: a weight of 0 would not hide NaN.
-      if (S::c.causal && j > 0 && key0 + 16 * j >= end) break;
+      if (S::c.causal && j > 0 && key0 + 16 * j >= end()) break;
       u32 p[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) p[i] = pack2<f16>(s[2 * j + i / 2][i % 2 * 2], s[2 * j + i / 2][i % 2 * 2 + 1]);
@@ -159,9 +159,9 @@ struct RowTile {
   __device__ __forceinline__ void run(u32 parity) {
     constexpr int kBlock = S::l.key_block, kWhole = S::l.keys / kBlock * kBlock;
 #pragma unroll 1
-    for (int key0 = 0; key0 < kWhole && key0 < end; key0 += kBlock) meet<kBlock>(key0, parity);
+    for (int key0 = 0; key0 < kWhole && key0 < end(); key0 += kBlock) meet<kBlock>(key0, parity);
     if constexpr (kWhole < S::l.keys) {
-      if (end > kWhole) meet<S::l.keys - kWhole>(kWhole, parity);
+      if (end() > kWhole) meet<S::l.keys - kWhole>(kWhole, parity);
     }
     finish();
   }

@@ -42,7 +42,8 @@ struct SplitLayout : Packing {
     registers = c.groups > 2 ? 120 : 240;
     row_bytes = 2 * c.model;
     // What a thread holds of x and of a head's output leaves so many registers for scores.
-    key_block = registers - rows / 2 - head / 2 >= 120 ? 64 : 32;
+    const int left = registers - rows / 2 - head / 2;
+    key_block = left >= 120 ? 64 : left >= 80 ? 32 : 16;
 
     values_at = keys * row_bytes;
     operand_at = 2 * values_at;

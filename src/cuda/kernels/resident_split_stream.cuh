@@ -63,6 +63,7 @@ struct SplitProducer {
     const int clusters = static_cast<int>(gridDim.x) / S::c.cluster;
     for (int sequence = block_anew() / S::c.cluster; sequence < p.batch; sequence += clusters) {
       for (int layer = 0; layer < p.layers; ++layer) {
+#pragma unroll 1
         for (int block = 0; block < kBlocks; ++block) load_block(p, layer * kBlocks + packed(block));
       }
     }
@@ -77,6 +78,7 @@ struct SplitProducer {
 
   __device__ __forceinline__ void load_block(const Call& p, int block) {
     const char* from = static_cast<const char*>(p.weights) + i64{block} * S::l.units * S::l.tile_bytes;
+#pragma unroll 1
     for (int i = 0; i < S::l.units * S::c.groups; ++i, from += S::l.stage_bytes) {
       const u32 full = barriers::full(at.stage);
       mbarrier::wait(barriers::empty(at.stage), at.round ^ 1);
@@ -87,35 +89,29 @@ struct SplitProducer {
   }
 };
 
-// A place among the stages of one warpgroup.
-template <typename S>
-struct GroupPlace {
-  int stage;
-  u32 round = 0;
-  __device__ __forceinline__ explicit GroupPlace(int group) : stage(group) {}
-  __device__ __forceinline__ void advance() {
-    stage += S::c.groups;
-    if (stage >= S::l.stages) stage -= S::l.stages, round ^= 1;
-  }
-};
-
 // A warp's view of its warpgroup's stages.
 template <typename S>
 struct SplitConsumer {
   using barriers = SplitBarriers<S>;
-  GroupPlace<S> at, oldest;
+  int place;  // among two rounds' stages
 
-  __device__ __forceinline__ explicit SplitConsumer(int group) : at(group), oldest(group) {}
+  __device__ __forceinline__ explicit SplitConsumer(int group) : place(group) {}
 
   __device__ __forceinline__ u32 next() {
-    mbarrier::wait(barriers::full(at.stage), at.round);
-    const u32 tile = shared_base() + S::l.ring_at + at.stage * S::l.stage_bytes;
-    at.advance();
-    return tile;
+    const bool odd = place >= S::l.stages;
+    const int stage = odd ? place - S::l.stages : place;
+    mbarrier::wait(barriers::full(stage), odd);
+    place += S::c.groups;
+    if (place >= 2 * S::l.stages) place -= 2 * S::l.stages;
+    return shared_base() + S::l.ring_at + stage * S::l.stage_bytes;
   }
-  __device__ __forceinline__ void release() {
-    if (threadIdx.x % 32 == 0) mbarrier::arrive(barriers::empty(oldest.stage));
-    oldest.advance();
+  // The tile that came kAgo tiles ago has been read: 1 is the last one.
+  template <int kAgo>
+  __device__ __forceinline__ void release() const {
+    int stage = place - kAgo * S::c.groups;
+    if (stage >= S::l.stages) stage -= S::l.stages;
+    if (stage < 0) stage += S::l.stages;
+    if (threadIdx.x % 32 == 0) mbarrier::arrive(barriers::empty(stage));
   }
 };
 

@@ -32,39 +32,37 @@ __host__ __device__ constexpr int tokens_left(int tokens) {
   return tokens;
 }
 
-// Merges the moments of lanes kStep, kStep / 2 ... 4 apart. Of an even number of tokens each lane goes on with half;
-// `first` becomes the first of those that are left.
-template <int kTokens, int kStep, int kSize>
-__device__ __forceinline__ void merge_lanes(Moments (&m)[kSize], int& first, float count) {
+// Merges the moments of lanes kStep, kStep / 2 ... 4 apart, of kTokens tokens: of(i) for token i. Of an even number
+// each lane goes on with half; what is left is in m, and `first` becomes the first of these.
+template <int kTokens, int kStep, int kSize, typename Of>
+__device__ __forceinline__ void merge_lanes(Moments (&m)[kSize], int& first, float count, Of&& of) {
   constexpr bool kHalve = kTokens % 2 == 0;
   constexpr int kLeft = kHalve ? kTokens / 2 : kTokens;
-  const bool upper = (threadIdx.x & kStep) != 0;
+  const bool upper = (thread_anew() & kStep) != 0;
 #pragma unroll
   for (int i = 0; i < kLeft; ++i) {
-    const Moments& high = m[kHalve ? i + kLeft : i];
-    const Moments keep = kHalve && upper ? high : m[i], give = kHalve && !upper ? high : m[i];
+    const Moments low = of(i), high = of(kHalve ? i + kLeft : i);
+    const Moments keep = kHalve && upper ? high : low, give = kHalve && !upper ? high : low;
     const Moments other{__shfl_xor_sync(kAllLanes, give.mean, kStep), __shfl_xor_sync(kAllLanes, give.squares, kStep)};
     m[i] = merged(keep, other, count);
   }
   if (kHalve && upper) first += kLeft;
-  if constexpr (kStep > 4) merge_lanes<kLeft, kStep / 2>(m, first, 2 * count);
+  if constexpr (kStep > 4) merge_lanes<kLeft, kStep / 2>(m, first, 2 * count, [&](int i) { return m[i]; });
 }
 
 // The moments of each token over the 16 features of a warp, to `at`: {mean, squares} for each token.
 template <int kSize>
 __device__ __forceinline__ void store_moments(const float (&x)[kSize], u32 at) {
   constexpr int kTokens = kSize / 2, kLeft = tokens_left(kTokens);
-  Moments m[kTokens];
-#pragma unroll
-  for (int i = 0; i < kTokens; ++i) {
-    const float low = x[i / 2 * 4 + i % 2], high = x[i / 2 * 4 + 2 + i % 2], apart = low - high;
-    m[i] = {0.5f * (low + high), 0.5f * apart * apart};
-  }
+  Moments m[kTokens % 2 == 0 ? kTokens / 2 : kTokens];
   int first = 0;
-  merge_lanes<kTokens, 16>(m, first, 2.0f);
+  merge_lanes<kTokens, 16>(m, first, 2.0f, [&](int i) {
+    const float low = x[i / 2 * 4 + i % 2], high = x[i / 2 * 4 + 2 + i % 2], apart = low - high;
+    return Moments{0.5f * (low + high), 0.5f * apart * apart};
+  });
 #pragma unroll
   for (int i = 0; i < kLeft; ++i) {
-    const int token = (first + i) / 2 * 8 + threadIdx.x % 4 * 2 + (first + i) % 2;
+    const int token = (first + i) / 2 * 8 + thread_anew() % 4 * 2 + (first + i) % 2;
     store_shared(at + 8 * token, __float_as_uint(m[i].mean));
     store_shared(at + 8 * token + 4, __float_as_uint(m[i].squares));
   }
@@ -87,17 +85,18 @@ __device__ __forceinline__ Moments load_moments(u32 at, u32 step) {
   return {mean, squares};
 }
 
-// LayerNorm into `to`, which may be x. `tokens` is the address of the thread's first token's {mean, 1 / deviation}.
-template <int kSize>
-__device__ __forceinline__ void normalise_tokens(float (&to)[kSize], const float (&x)[kSize], u32 tokens, float2 gain,
-                                                 float2 shift) {
+// LayerNorm, packed in pairs of tokens; x becomes it too where kKeep says so. `tokens` is the address of the thread's
+// first token's {mean, 1 / deviation}.
+template <bool kKeep, int kSize>
+__device__ __forceinline__ void normalise_tokens(u32* a, float (&x)[kSize], u32 tokens, float2 gain, float2 shift) {
 #pragma unroll
   for (int i = 0; i < kSize; i += 4) {
     const float4 t = shared_floats(tokens + 16 * i);
-    to[i] = (x[i] - t.x) * t.y * gain.x + shift.x;
-    to[i + 1] = (x[i + 1] - t.z) * t.w * gain.x + shift.x;
-    to[i + 2] = (x[i + 2] - t.x) * t.y * gain.y + shift.y;
-    to[i + 3] = (x[i + 3] - t.z) * t.w * gain.y + shift.y;
+    const float y[4] = {(x[i] - t.x) * t.y * gain.x + shift.x, (x[i + 1] - t.z) * t.w * gain.x + shift.x,
+                        (x[i + 2] - t.x) * t.y * gain.y + shift.y, (x[i + 3] - t.z) * t.w * gain.y + shift.y};
+    a[i / 2] = pack2<f16>(y[0], y[1]), a[i / 2 + 1] = pack2<f16>(y[2], y[3]);
+#pragma unroll
+    for (int k = 0; k < 4 && kKeep; ++k) x[i + k] = y[k];
   }
 }
 

@@ -9,6 +9,8 @@ inline u32 address_in(u32 rank, u32 address) { return emulator::address_in_rank(
 inline u32 cluster_rank() { return static_cast<u32>(emulator::current->cta->rank); }
 inline int thread_anew() { return emulator::current->number; }
 inline int block_anew() { return static_cast<int>(blockIdx.x); }
+inline int blocks_anew() { return static_cast<int>(gridDim.x); }
+inline u32 cluster_rank_anew() { return cluster_rank(); }
 
 inline void cluster_barrier() { emulator::cluster_barrier(); }
 inline void cluster_barrier_relaxed() { emulator::cluster_barrier(); }

@@ -1,0 +1,70 @@
+// The resident stack's split form on the emulator, against the float64 oracle.
+#include "emulated/resident_split.cuh"
+
+#include "cuda/emulated/resident.hpp"
+
+namespace gnomon::test {
+namespace {
+
+using kernels::resident::SplitStack;
+
+template <typename S>
+void expect_split_right(std::int64_t batch, std::int64_t layers, MaskKind kind, std::uint64_t seed, int clusters = 1) {
+  const ResidentProblem p(problem_of(S::c, batch, layers, true), kind, seed);
+  SCOPED_TRACE(fmt::format("{}, split-c{}", p.name, S::c.cluster));
+  expect_right<S>(&kernels::resident::resident_split<S>, p, seed, std::min<std::int64_t>(clusters, batch));
+}
+
+constexpr std::uint64_t kSeeds[] = {1, 2, 3};
+
+// seq, model, heads, hidden, causal, pre_norm, final_norm, masked, activation, cluster
+TEST(EmulatedSplit, OneCta) {
+  for (const std::uint64_t seed : kSeeds) {
+    expect_split_right<SplitStack<37, 64, 2, 128, true, false, false, false, 0, 1>>(2, 2, MaskKind::all_true, seed);
+    expect_split_right<SplitStack<100, 128, 8, 256, false, true, true, true, 1, 1>>(1, 1, MaskKind::holes, seed);
+  }
+}
+
+TEST(EmulatedSplit, TheSuitesShape) {
+  expect_split_right<SplitStack<100, 128, 4, 512, true, false, false, false, 0, 2>>(1, 2, MaskKind::all_true, 1);
+  expect_split_right<SplitStack<100, 128, 4, 512, true, false, false, false, 0, 4>>(1, 2, MaskKind::all_true, 2);
+  for (const std::uint64_t seed : kSeeds)
+    expect_split_right<SplitStack<100, 128, 4, 512, true, false, false, false, 0, 8>>(1, 3, MaskKind::all_true, seed);
+}
+
+TEST(EmulatedSplit, ThreeSequencesOverTwoClusters) {
+  for (const std::uint64_t seed : kSeeds) {
+    expect_split_right<SplitStack<61, 64, 4, 64, true, true, false, false, 0, 4>>(3, 2, MaskKind::all_true, seed, 2);
+    expect_split_right<SplitStack<61, 64, 1, 192, false, false, true, true, 2, 2>>(3, 2, MaskKind::one_empty, seed, 2);
+  }
+}
+
+TEST(EmulatedSplit, EveryMask) {
+  std::uint64_t seed = 10;
+  for (const MaskKind kind : kMaskKinds) {
+    expect_split_right<SplitStack<77, 64, 2, 128, true, false, false, true, 1, 2>>(2, 2, kind, ++seed);
+    expect_split_right<SplitStack<113, 64, 4, 128, false, true, false, true, 0, 8>>(2, 1, kind, ++seed);
+  }
+}
+
+TEST(EmulatedSplit, WideHeadsAndLongSequences) {
+  for (const std::uint64_t seed : kSeeds) {
+    expect_split_right<SplitStack<67, 128, 1, 128, true, false, true, true, 2, 2>>(1, 2, MaskKind::left_padded, seed);
+    expect_split_right<SplitStack<201, 128, 2, 128, true, true, false, false, 1, 4>>(1, 2, MaskKind::all_true, seed);
+    expect_split_right<SplitStack<250, 64, 4, 64, false, false, false, true, 0, 8>>(1, 2, MaskKind::holes, seed);
+  }
+}
+
+// Hidden units lie over K and V.
+TEST(EmulatedSplit, Wide) {
+  static_assert(SplitStack<100, 256, 4, 1024, true, false, false, false, 0, 2>::l.hidden_over_keys);
+  expect_split_right<SplitStack<100, 256, 4, 1024, true, false, false, false, 0, 2>>(1, 1, MaskKind::all_true, 1);
+  for (const std::uint64_t seed : kSeeds) {
+    expect_split_right<SplitStack<70, 256, 4, 512, true, false, false, false, 0, 2>>(2, 2, MaskKind::all_true, seed);
+    expect_split_right<SplitStack<111, 256, 16, 256, false, true, false, true, 1, 2>>(2, 2, MaskKind::holes, seed);
+    expect_split_right<SplitStack<100, 256, 8, 256, true, true, true, true, 2, 4>>(1, 2, MaskKind::left_padded, seed);
+  }
+}
+
+}  // namespace
+}  // namespace gnomon::test
