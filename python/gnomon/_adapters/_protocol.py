@@ -173,7 +173,8 @@ class Adapter:
 
     def describe(self, module: Any) -> Stack:
         """The module's structure and weights. Asked again whenever anything of the module changed. The stack must not
-        hold the module itself, which would keep it alive for ever."""
+        hold the module itself, which would keep it alive for ever. Hooks, training mode and parametrizations are looked at
+        without it, the class of a submodule that it does not hand to the stack (a dropout, an activation) is not."""
         raise NotImplementedError
 
     def bind(self, module: Any, stack: Stack, *args: Any, **kwargs: Any) -> Request:
