@@ -25,7 +25,9 @@ class HostBytes {
     return reinterpret_cast<T*>(base_.get() + kGuard);
   }
   std::int64_t size() const { return static_cast<std::int64_t>(bytes_); }
-  void upload(const void* from) { std::memcpy(data(), from, bytes_); }
+  void upload(const void* from) {
+    if (bytes_ > 0) std::memcpy(data(), from, bytes_);
+  }
   std::vector<unsigned char> download() const { return {data<unsigned char>(), data<unsigned char>() + bytes_}; }
   bool guards_intact() const {
     for (std::size_t i = 0; i < kGuard; ++i) {

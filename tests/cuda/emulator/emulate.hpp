@@ -5,9 +5,11 @@
 //
 //   emulate(&kernels::norm_rows<float, none, f16, none, 4, 32, 1>, {.blocks = 7, .threads = 128}, seed, params);
 //
-// A source file that includes kernels is compiled by gnomon_emulated_sources (cmake/emulator.cmake). Pointers in
-// `params` are ordinary ones. Throws gnomon::Error, with seed, CTA and thread, for what a device would answer with a
-// wrong result or none at all:
+// Put such a file into tests/cuda/emulated. A wrapper of PTX that is new in src/cuda/kernels needs a sibling in
+// emulator/kernels; dynamic shared memory of another name than those there are needs a line in shared_memory.cpp.
+//
+// Pointers in `params` are ordinary ones. Throws gnomon::Error, with seed, CTA and thread, for what a device would
+// answer with a wrong result or none at all:
 //   - nobody can go on (with who waits for what); a barrier that gets more arrivals, or a warp that diverges in a
 //     collective; barriers that are not initialised, or not fenced before somebody else uses them;
 //   - shared memory out of bounds or misaligned, operands of wgmma that its descriptor places elsewhere than where the
@@ -21,8 +23,10 @@
 // (cp.async, bulk copies, wgmma) happens at a moment drawn from those that the model permits; what it will write holds
 // NaN until then, so that a wait, a barrier or a fence too few shows in the result for some seeds: run several.
 //
-// Not modelled: time, registers and occupancy, memory that threads write and read without a wait or barrier between
-// (they take turns there, whole), device memory's bounds (compile with the address sanitizer), PTX that no wrapper has.
+// Not modelled: time, registers and occupancy; what threads write and read without a wait or barrier between (they take
+// turns there, whole); which scope a fence or an arrival has (what is written is seen by all at once); __shared__
+// arrays of a fixed size hold what the block before left, not NaN; device memory's bounds (compile with the address
+// sanitizer).
 #pragma once
 
 #include <cstdint>
