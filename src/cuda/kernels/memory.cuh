@@ -6,6 +6,12 @@
 
 namespace gnomon::kernels {
 
+// The same value, of which the compiler knows nothing: what follows from it is made anew, not kept.
+__device__ __forceinline__ u32 anew(u32 v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+
 __device__ __forceinline__ u32 load_shared(u32 address) {
   u32 v;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");

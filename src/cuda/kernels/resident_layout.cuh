@@ -23,7 +23,8 @@ struct Choices {
   int cluster;             // CTAs that share one stream of weights (split: one sequence)
 };
 
-constexpr int kMostShared = 232448;  // 227 KiB: all that a block may have on Hopper
+constexpr int kMostShared = 232448;     // 227 KiB: all that a block may have on Hopper
+constexpr int kProducerRegisters = 24;  // of a thread, where a whole warpgroup produces
 
 GNOMON_ANYWHERE constexpr int up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 

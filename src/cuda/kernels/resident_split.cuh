@@ -63,7 +63,7 @@ struct Features {
   // kAfterAnother says so of the product before. `beside(i)` is done under part i, when all before it are there.
   template <bool kFresh, bool kAfterAnother, typename Beside>
   __device__ __forceinline__ void multiply(float (&d)[kValues], u32 from, Beside&& beside) {
-    const u64 tokens = operand<128>(from);
+    const u64 tokens = operand<128>(anew(from));
     wgmma::settle(d);
 #pragma unroll
     for (int unit = 0; unit < S::l.units; ++unit) {

@@ -39,7 +39,10 @@ struct SplitLayout : Packing {
     keys = up(c.seq, 16);
     split_registers = c.groups > 1;
     threads = 128 * c.groups + (split_registers ? 128 : 32);
-    registers = c.groups > 2 ? 120 : 240;
+    // The block has what its launch gave each thread, an eighth's multiple of a scheduler's 512: no more can be
+    // claimed.
+    const int launched = 512 / (c.groups + 1) / 8 * 8;
+    registers = c.groups == 1 ? 240 : ((c.groups + 1) * launched - kProducerRegisters) / c.groups / 8 * 8;
     row_bytes = 2 * c.model;
     // What a thread holds of x and of a head's output leaves so many registers for scores.
     const int left = registers - rows / 2 - head / 2;

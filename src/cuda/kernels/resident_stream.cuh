@@ -8,8 +8,6 @@
 
 namespace gnomon::kernels::resident {
 
-constexpr int kProducerRegisters = 24;  // of a thread, where a whole warpgroup produces
-
 // Where this CTA's shared memory begins: a constant, the same in every CTA.
 __device__ __forceinline__ u32 shared_base() {
   extern __shared__ __align__(1024) char memory[];

@@ -6,6 +6,8 @@
 
 namespace gnomon::kernels {
 
+inline u32 anew(u32 v) { return v; }
+
 inline u32 load_shared(u32 address) {
   u32 v;
   emulator::ordinary_read(address, &v, sizeof v, "ld.shared.u32");
