@@ -5,8 +5,8 @@
 # usage: bench/gpu.sh [-t SECONDS] [-l STEP=SECONDS]... BINARIES RESULTS [STEP]...
 #   -t         for everything (default 1500): a step gets what is left of it, and is not begun with less than 20 s
 #   -l         another limit for one step
-#   BINARIES   a folder with gnomon, gnomon_test_cuda, libgnomon-cuda.so and libgnomon.so: a build folder, or copies of them. What
-#              `gnomon kernels --precompile` wrote into BINARIES/kernels is used.
+#   BINARIES   a folder with gnomon, gnomon_test_cuda, gnomon_test_engine, libgnomon-cuda.so and libgnomon.so: a build folder, or copies
+#              of them. What `gnomon kernels --precompile` wrote into BINARIES/kernels is used.
 #   STEP       only these, in this order: `bench/gpu.sh -h` lists them
 # Needs nothing installed but NVIDIA's libraries; the steps with PyTorch take the python3 (or $PYTHON) that has it, and the repository
 # that this file lies in. Exit code: 0 when all steps that were asked for ran and passed.
@@ -72,16 +72,22 @@ need_torch() {
 }
 
 first_calls() { # of each shape that fits a first call: three processes, which keep more and more
-  local id kept folder
+  local id kept folder status=0
   for id in 1 2 3 4 5 6 8 9 10 11 12 7 13; do
     folder=$work/first-$id
     for kept in nothing kernels plans; do
       [[ $kept == kernels ]] && rm -rf "$folder/plans"
       GNOMON_KERNEL_CACHE=$folder/kernels GNOMON_PLAN_DIR=$folder/plans "$bin/gnomon" bench --device cuda:0 --only "$id" --budget 16 \
-        --note "commit=$commit" --note "kept=$kept" --json "$results/first-calls-$id-$kept.json" > /dev/null || return
+        --note "commit=$commit" --note "kept=$kept" --json "$results/first-calls-$id-$kept.json" > /dev/null ||
+        { echo "shape $id, $kept kept: exit $?"; status=1; }
       sed -n 's/^ *"planning_seconds": \([0-9.e+-]*\).*/shape '"$id, $kept kept"': \1 s/p' "$results/first-calls-$id-$kept.json"
     done
   done
+  return "$status"
+}
+
+engine_tests() {
+  [[ ! -x $bin/gnomon_test_engine ]] || "$bin/gnomon_test_engine" --gtest_brief=1 --gtest_filter='DeviceCalls.*'
 }
 
 run_step() {
@@ -90,7 +96,7 @@ run_step() {
           echo "commit $commit" >> "$results/device.txt"
           cat "$results/device.txt"
           "$bin/gnomon" info --json ;;
-    tests) gpu_tests '-Kernels/*' ;;
+    tests) gpu_tests '-Kernels/*' && engine_tests ;;
     bench) "$bin/gnomon" bench --device cuda:0 --budget $((limit - 60 > 30 ? limit - 60 : 30)) --json "$results/bench.json" \
              --note "commit=$commit" ;;
     memcheck | racecheck | synccheck) sanitizer "$name" ;;
