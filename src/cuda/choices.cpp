@@ -78,6 +78,7 @@ void each_field(Visit&& visit) {
   algorithm("algo_out", &Choices::algo_out);
   algorithm("algo_fc1", &Choices::algo_fc1);
   algorithm("algo_fc2", &Choices::algo_fc2);
+  switched("compact", &Choices::compact);
   visit("slices", Number<std::int64_t>{&Choices::slices, 1, std::int64_t{1} << 62, "all"});
 }
 

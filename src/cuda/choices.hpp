@@ -27,6 +27,7 @@ struct Choices {
   bool graph = true;
   // Which of cuBLASLt's suggestions each product takes, best guess first.
   int algo_qkv = 0, algo_out = 0, algo_fc1 = 0, algo_fc2 = 0;
+  bool compact = false;     // less scratch: attention's output over the queries, the FFN's rows in parts
   std::int64_t slices = 0;  // sequences that go through the whole stack together; 0: all
 };
 

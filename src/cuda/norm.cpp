@@ -34,6 +34,7 @@ Launch<kernels::NormRows> norm_rows(KernelLibrary& library, const NormTypes& typ
                                            types.out, vec, static_cast<int>(lanes), static_cast<int>(chunks)));
   launch.shape = {.blocks = (rows + rows_per_block - 1) / rows_per_block, .threads = static_cast<int>(threads)};
   launch.params.residual_strides = launch.params.to_strides = contiguous_rows(rows, width);
+  launch.params.branch_row = width;
   launch.params.rows = rows;
   launch.params.width = static_cast<kernels::i32>(width);
   return launch;

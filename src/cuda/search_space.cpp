@@ -11,6 +11,7 @@
 #include "cuda/plain_pass.hpp"
 #include "cuda/resident_pass.hpp"
 #include "cuda/stack_pass.hpp"
+#include "plan/memory_need.hpp"
 
 namespace gnomon::cuda {
 namespace {
@@ -40,13 +41,24 @@ void choose_attention(const Problem& problem, Choices& c, const DeviceProperties
   c.causal_skip = problem.config.causal;
   c.fused_attention = true;
   if (attention_runs(problem, c, device)) return;
-  c.fused_attention = c.causal_skip = c.mask_elision = c.fused_qkv = false;
+  c.fused_attention = c.causal_skip = c.mask_elision = c.fused_qkv = c.compact = false;
 }
 
-// Halves slices until the pass fits.
-void fit(const Problem& problem, Choices& c, std::int64_t limit, const DeviceProperties& device) {
-  while (static_cast<std::int64_t>(scratch_bytes(problem, c, device)) > limit && slice_of(problem, c) > 1)
+// All weights in fp32, and a copy of what narrow products read.
+MemoryNeed memory_need(const Problem& problem, const Choices& c, const DeviceProperties& device) {
+  const std::int64_t element = 4 + (is_narrow(c.precision) ? 2 : 0);
+  return {.tensors = tensor_bytes(problem),
+          .weights = weight_bytes(problem.config, element),
+          .scratch = static_cast<std::int64_t>(scratch_bytes(problem, c, device))};
+}
+
+// Halves slices until the pass fits; the last resort is the compact form.
+void fit(const Problem& problem, const Constraints& constraints, Choices& c, const DeviceProperties& device) {
+  const std::int64_t room = room_for_scratch(memory_need(problem, c, device), constraints, device.total_bytes / 2);
+  while (static_cast<std::int64_t>(scratch_bytes(problem, c, device)) > room && slice_of(problem, c) > 1)
     c.slices = (slice_of(problem, c) + 1) / 2;
+  c.compact = c.path == Path::stack && c.fused_attention && c.fused_norm &&
+              static_cast<std::int64_t>(scratch_bytes(problem, c, device)) > room;
 }
 
 // The resident kernel's choices: all fusions in one, in fp16.
@@ -88,6 +100,9 @@ std::optional<std::string> contradiction(const Problem& problem, const Choices& 
   if (c.slices != 0 && c.slices >= problem.batch)
     return fmt::format("slices={} of {} sequences is slices=all", c.slices, problem.batch);
   if (c.path == Path::resident) return {};
+  if (c.compact && (!c.fused_attention || !c.fused_norm || c.tile == kCudnnTile))
+    return "compact=on needs fused_attention and fused_norm, and a tile of ours: they take rows that are apart, in "
+           "place";
   if (!c.fused_attention) {
     if (is_narrow(c.precision)) return "fused_attention=off is the formula in fp32: it takes precision=fp32 or tf32";
     if (c.fused_qkv) return "fused_attention=off reads Q, K and V from tensors of their own: fused_qkv must be off";
@@ -150,6 +165,7 @@ Choices fallback_choices(const Problem& problem, const Choices& choices, const D
   choose_attention(problem, c, device);
   c.gemm_gelu = !approximates_activation(problem.config, c);
   c.graph = false;
+  c.compact = choices.compact && c.fused_attention && c.fused_norm;
   c.slices = choices.slices;
   return c;
 }
@@ -176,7 +192,7 @@ Choices estimate_choices(const Problem& problem, const Constraints& constraints,
   if (!constraints.fp32_only) {
     Choices resident = resident_choices("first");
     resident.causal_skip = problem.config.causal;
-    fit(problem, resident, constraints.memory_limit.value_or(device.total_bytes / 2), device);
+    fit(problem, constraints, resident, device);
     if (!refuses_as_resident(problem, constraints, resident, device)) return resident;
   }
   return estimate_stack(problem, constraints, device);
@@ -189,7 +205,7 @@ Choices estimate_stack(const Problem& problem, const Constraints& constraints, c
   if (!c.fused_attention) c.precision = Precision::fp32;
   c.gemm_gelu = !(constraints.exact_activation && approximates_activation(problem.config, c));
   c.fused_norm = !refuses_norm(problem.config.d_model);
-  fit(problem, c, constraints.memory_limit.value_or(device.total_bytes / 2), device);
+  fit(problem, constraints, c, device);
   c.graph = slice_of(problem, c) * problem.seq < 65536;  // a pass of few rows is launch-bound
   return c;
 }
@@ -295,14 +311,12 @@ std::optional<Refusal> refuses(const Problem& problem, const Constraints& constr
   if (c.path == Path::stack && c.fused_attention) {
     if (const auto reason = refuses_fused_attention(spec_of(problem, c), c, device)) return Refusal{*reason};
   }
-  const auto scratch = static_cast<std::int64_t>(scratch_bytes(problem, c, device));
-  const auto refuse_memory = [&](std::int64_t limit, const char* what) {
-    return Refusal{fmt::format("needs {} of scratch, {} {}", format_bytes(static_cast<double>(scratch)), what,
-                               format_bytes(static_cast<double>(limit)))};
-  };
-  if (constraints.memory_limit && scratch > *constraints.memory_limit)
-    return refuse_memory(*constraints.memory_limit, "memory_limit is");
-  if (scratch > device.total_bytes) return refuse_memory(device.total_bytes, "the device has");
+  const MemoryNeed need = memory_need(problem, c, device);
+  if (auto refusal = refuses_memory(need, constraints)) return refusal;
+  if (need.total() > device.total_bytes)
+    return Refusal{fmt::format(
+        "needs {}, {} of it scratch; the device has {}", format_bytes(static_cast<double>(need.total())),
+        format_bytes(static_cast<double>(need.scratch)), format_bytes(static_cast<double>(device.total_bytes)))};
   return {};
 }
 
@@ -329,7 +343,7 @@ int complexity(const Choices& c) {
        {c.fused_attention, c.causal_skip, c.mask_elision, c.fused_qkv, c.fused_norm, c.gemm_gelu, c.graph})
     parts += on;
   for (const int algorithm : {c.algo_qkv, c.algo_out, c.algo_fc1, c.algo_fc2}) parts += algorithm != 0;
-  parts += (c.slices != 0) + (c.tile != "first");
+  parts += (c.slices != 0) + (c.tile != "first") + c.compact;
   return parts + 100 * static_cast<int>(c.precision);
 }
 

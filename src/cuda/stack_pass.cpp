@@ -15,6 +15,12 @@ Epilogue epilogue_for(Activation activation) {
   return activation == Activation::relu ? Epilogue::relu : Epilogue::gelu_tanh;
 }
 
+// In the compact form the FFN takes no more than Q, K and V: 3 d elements a row, of which d are its output's.
+std::int64_t ffn_rows(const StackConfig& config, const Choices& choices, std::int64_t rows) {
+  if (!choices.compact) return rows;
+  return std::clamp<std::int64_t>(rows * 2 * config.d_model / config.d_ff, 1, rows);
+}
+
 }  // namespace
 
 AttentionSpec attention_spec(const StackConfig& config, const Choices& choices, std::int64_t sequences,
@@ -52,6 +58,7 @@ StackPass::StackPass(Machine& machine, const Choices& choices, std::int64_t sequ
       branch_type_(choices.fused_norm ? type_ : DType::f32),
       masked_(masked),
       guard_(guard),
+      ffn_rows_(ffn_rows(config_, choices, rows_)),
       wide_(machine.weights.copy(DType::f32, machine.kernels, machine.ours)),
       weights_(machine.weights.copy(type_, machine.kernels, machine.ours)) {
   if (masked && choices.fused_attention) {
@@ -87,39 +94,38 @@ const void* StackPass::bias_of(DType type, std::int64_t at) const {
   return type == DType::f32 ? wide_->at(at) : weights_->at(at);
 }
 
-Product StackPass::product(std::int64_t in, std::int64_t out, std::int64_t ldy, DType result, std::int64_t bias,
-                           Epilogue epilogue, int algorithm) const {
-  return Product(machine_.blas,
-                 {.rows = rows_,
-                  .in = in,
-                  .out = out,
-                  .ldx = in,
-                  .ldw = in,
-                  .ldy = ldy,
-                  .type = type_,
-                  .result = result,
-                  .tf32 = choices_.precision == Precision::tf32,
-                  .epilogue = epilogue,
-                  .bias = bias_of(result, bias)},
-                 algorithm);
+Product StackPass::product(ProductSpec spec, std::int64_t bias, int algorithm) const {
+  if (spec.ldx == 0) spec.ldx = spec.in;
+  if (spec.ldy == 0) spec.ldy = spec.out;
+  spec.ldw = spec.in;
+  spec.type = type_;
+  spec.tf32 = choices_.precision == Precision::tf32;
+  spec.bias = bias_of(spec.result, bias);
+  return Product(machine_.blas, spec, algorithm);
 }
 
 // A fused norm adds the bias in fp32; a fused activation takes it in the product's epilogue.
 void StackPass::bind_layers() {
-  const std::int64_t d = config_.d_model, f = config_.d_ff;
+  const std::int64_t d = config_.d_model, f = config_.d_ff, apart = choices_.compact ? 3 * d : d;
   for (const LayerAt& at : machine_.weights.layout().layers) {
     Layer& layer = layers_.emplace_back();
     const std::int64_t parts = choices_.fused_qkv ? 1 : 3, ldy = choices_.fused_attention ? 3 * d : d;
     for (std::int64_t part = 0; part < parts; ++part) {
       const std::int64_t bias = at.qkv.bias < 0 ? -1 : at.qkv.bias + part * d;
-      layer.qkv.push_back(product(d, 3 * d / parts, ldy, type_, bias, Epilogue::none, choices_.algo_qkv));
+      layer.qkv.push_back(product({.rows = rows_, .in = d, .out = 3 * d / parts, .ldy = ldy, .result = type_}, bias,
+                                  choices_.algo_qkv));
     }
-    const std::int64_t norm_adds = choices_.fused_norm;
-    layer.out.emplace(product(d, d, d, branch_type_, norm_adds ? -1 : at.out.bias, Epilogue::none, choices_.algo_out));
-    layer.fc1.emplace(product(d, f, f, type_, choices_.gemm_gelu ? at.fc1.bias : -1,
-                              choices_.gemm_gelu ? epilogue_for(config_.activation) : Epilogue::none,
-                              choices_.algo_fc1));
-    layer.fc2.emplace(product(f, d, d, branch_type_, norm_adds ? -1 : at.fc2.bias, Epilogue::none, choices_.algo_fc2));
+    const bool norm_adds = choices_.fused_norm;
+    layer.out.emplace(product({.rows = rows_, .in = d, .out = d, .ldx = apart, .ldy = apart, .result = branch_type_},
+                              norm_adds ? -1 : at.out.bias, choices_.algo_out));
+    layer.fc1.emplace(product({.rows = ffn_rows_,
+                               .in = d,
+                               .out = f,
+                               .result = type_,
+                               .epilogue = choices_.gemm_gelu ? epilogue_for(config_.activation) : Epilogue::none},
+                              choices_.gemm_gelu ? at.fc1.bias : -1, choices_.algo_fc1));
+    layer.fc2.emplace(product({.rows = ffn_rows_, .in = f, .out = d, .result = branch_type_},
+                              norm_adds ? -1 : at.fc2.bias, choices_.algo_fc2));
   }
 }
 
@@ -144,11 +150,12 @@ void StackPass::place(std::size_t workspace) {
     for (std::size_t& at : q_) at = places_.take(rows_ * d, t);
     plain_attention_->place(places_);
   }
-  attended_ = places_.take(rows_ * d, t);
-  branch_ = choices_.fused_norm ? q_[0] : places_.take(rows_ * d, sizeof(float));  // Q, K and V are done with by then
+  // Q is read for the last time by who writes there, K and V by then.
+  attended_ = choices_.compact ? q_[0] : places_.take(rows_ * d, t);
+  branch_ = choices_.compact ? q_[1] : choices_.fused_norm ? q_[0] : places_.take(rows_ * d, sizeof(float));
   const std::size_t with_attention = places_.end();
   places_.back_to(common);
-  hidden_ = places_.take(rows_ * f, t);
+  hidden_ = places_.take(ffn_rows_ * f, t);
   branch2_ = places_.take(rows_ * d, size_of(branch_type_));
   places_.at_least(with_attention);
 }
@@ -180,9 +187,10 @@ class StackPass::Writer {
                                       : c_.final_norm ? &final_norm()
                                                       : nullptr;
       attention(i);
-      add_branch(at(pass_.branch_), layers[i].out.bias, pre ? &layers[i].norm2 : &layers[i].norm1, false);
+      add_branch(at(pass_.branch_), choices_.compact ? 3 * c_.d_model : c_.d_model, layers[i].out.bias,
+                 pre ? &layers[i].norm2 : &layers[i].norm1, false);
       ffn(i);
-      add_branch(at(pass_.branch2_), layers[i].fc2.bias, after_ffn, last && (pre || !c_.final_norm));
+      add_branch(at(pass_.branch2_), c_.d_model, layers[i].fc2.bias, after_ffn, last && (pre || !c_.final_norm));
     }
     if (!pre && c_.final_norm) to_caller(norm_of(x(), std::nullopt, &final_norm(), true));
     steps_.end_body();
@@ -252,22 +260,30 @@ class StackPass::Writer {
       launch.params.k = at(pass_.q_[1]);
       launch.params.v = at(pass_.q_[2]);
       launch.params.out = at(pass_.attended_);
+      if (choices_.compact) launch.params.out_row = 3 * c_.d_model;
       steps_.add(launch);
     }
     multiply(*layer.out, at(pass_.attended_), weights.out.weight, at(pass_.branch_));
   }
 
+  // Its last part ends with the rows, and so may compute some of the part before again.
   void ffn(std::size_t index) {
     const Layer& layer = pass_.layers_[index];
     const LayerAt& weights = machine_.weights.layout().layers[index];
-    multiply(*layer.fc1, at(pass_.n_), weights.fc1.weight, at(pass_.hidden_));
-    if (!choices_.gemm_gelu) {
-      auto launch = activate(machine_.kernels, pass_.type_, c_.activation, rows(), c_.d_ff);
-      launch.params.from = launch.params.to = at(pass_.hidden_);
-      launch.params.bias = pass_.wide_->floats(weights.fc1.bias);
-      steps_.add(launch);
+    const std::int64_t part = pass_.ffn_rows_, row = c_.d_model;
+    const auto size = static_cast<std::int64_t>(size_of(pass_.type_)),
+               branch_size = static_cast<std::int64_t>(size_of(pass_.branch_type_));
+    for (std::int64_t begin = 0; begin < rows(); begin += part) {
+      const std::int64_t first = std::min(begin, rows() - part);
+      multiply(*layer.fc1, at(pass_.n_) + first * row * size, weights.fc1.weight, at(pass_.hidden_));
+      if (!choices_.gemm_gelu) {
+        auto launch = activate(machine_.kernels, pass_.type_, c_.activation, part, c_.d_ff);
+        launch.params.from = launch.params.to = at(pass_.hidden_);
+        launch.params.bias = pass_.wide_->floats(weights.fc1.bias);
+        steps_.add(launch);
+      }
+      multiply(*layer.fc2, at(pass_.hidden_), weights.fc2.weight, at(pass_.branch2_) + first * row * branch_size);
     }
-    multiply(*layer.fc2, at(pass_.hidden_), weights.fc2.weight, at(pass_.branch2_));
   }
 
   // A launch that normalises residual (+ branch); with `out`, to the caller's type.
@@ -303,7 +319,7 @@ class StackPass::Writer {
   }
 
   // x += branch + bias, normalised as the placement asks; `last`: the answer.
-  void add_branch(const void* branch, std::int64_t bias, const NormAt* weights, bool last) {
+  void add_branch(const void* branch, std::int64_t branch_row, std::int64_t bias, const NormAt* weights, bool last) {
     const bool pre = c_.norm == NormPlacement::pre;
     const float* residual = x();
     std::optional<DType> branch_type;
@@ -318,6 +334,7 @@ class StackPass::Writer {
     auto launch = norm_of(residual, branch_type, weights, last);
     if (choices_.fused_norm) {
       launch.params.branch = branch;
+      launch.params.branch_row = branch_row;
       launch.params.bias = pass_.wide_->floats(bias);
       if (pre && !last) launch.params.sum = x();
     }
@@ -362,13 +379,14 @@ std::size_t stack_scratch_bytes(const StackConfig& config, const Choices& choice
   double common = rows * d * (4 + (own_copy ? t : 0) + (choices.fused_norm ? 0 : 4));
   if (keeps_result) common += rows * d * static_cast<double>(size_of(border));
   if (masked && choices.fused_attention) common += static_cast<double>(ClassifiedMask::bytes(sequences, seq));
-  double attention = rows * d * (4 * t + (choices.fused_norm ? 0 : 4));
+  double attention = rows * d * ((choices.compact ? 3 : 4) * t + (choices.fused_norm ? 0 : 4));
   if (!choices.fused_attention) {
     const double scores = static_cast<double>(sequences * config.n_heads) *
                           static_cast<double>(std::min(query_block, seq)) * static_cast<double>(seq);
     attention += 16 * rows * d + 8 * scores;
   }
-  const double ffn = rows * (f * t + d * branch);
+  const auto hidden_rows = static_cast<double>(ffn_rows(config, choices, sequences * seq));
+  const double ffn = hidden_rows * f * t + rows * d * branch;
   return static_cast<std::size_t>(std::min(common + std::max(attention, ffn) + kMostWorkspace + 16384, 1e18));
 }
 

@@ -33,8 +33,7 @@ class StackPass final : public Pass {
   bool keeps_result() const { return guard_.keeps_result(); }
   void bind_layers();
   void place(std::size_t workspace);
-  Product product(std::int64_t in, std::int64_t out, std::int64_t ldy, DType result, std::int64_t bias,
-                  Epilogue epilogue, int algorithm) const;
+  Product product(ProductSpec spec, std::int64_t bias, int algorithm) const;
   const void* bias_of(DType type, std::int64_t at) const;
 
   Machine& machine_;
@@ -45,6 +44,7 @@ class StackPass final : public Pass {
   const DType branch_type_;    // of what is added to the residual
   const bool masked_;
   const PassGuard guard_;
+  const std::int64_t ffn_rows_;                        // that go through the FFN at a time
   std::shared_ptr<const WeightsCopy> wide_, weights_;  // fp32; of the operands' type
   std::deque<Layer> layers_;
   std::optional<PlainAttention> plain_attention_;

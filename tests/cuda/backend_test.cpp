@@ -33,8 +33,18 @@ TEST_F(CudaBackendTest, StackInReducedPrecisionMeetsTheContract) {
     Posed posed(text, 3);
     for (const char* changes :
          {"precision=fp16 graph=on", "precision=fp16 graph=off gemm_gelu=off", "precision=fp16 fused_norm=off",
-          "precision=fp16 fused_qkv=off", "precision=fp16 slices=1 graph=on"})
+          "precision=fp16 fused_qkv=off", "precision=fp16 slices=1 graph=on", "precision=fp16 compact=on slices=1"})
       expect_right(posed, changes, posed.problem.dtype == DType::bf16 ? 4 : 1);
+  }
+}
+
+// Of 2 * 3 * 37 rows an FFN of 5 d takes parts of 88: the last one overlaps the one before.
+TEST_F(CudaBackendTest, TheCompactFormIsExactInFp32) {
+  for (const char* text :
+       {"b6 s37 d64 h4 l3 f320", "b6 s37 d64 h2 l2 f320 pre finalnorm bi mask", "b3 s9 d33 h3 l2 f40 inplace"}) {
+    Posed posed(text, 4);
+    for (const char* graph : {"graph=on", "graph=off"})
+      expect_right(posed, std::string("precision=fp32 compact=on ") + graph, 0.05);
   }
 }
 

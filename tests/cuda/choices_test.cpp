@@ -100,12 +100,41 @@ TEST(CudaSearchSpace, TheResidentKernelIsTheEstimateWhereItRuns) {
   EXPECT_THAT(reason("b64 s100 d256 f1024", "path=resident"), testing::HasSubstr("256"));
 }
 
+// Shape 14 on a card of 12 GB: 6.1 GiB of tensor and 2 beside it in 16 bits, and in fp32 the tensor alone is too large.
 TEST(CudaSearchSpace, TheEstimateFitsTheMemoryLimit) {
-  const Problem shape14 = parse_problem("b32 s100000 d1024 h16 f4096 f16 inplace");
-  const Constraints limit{.memory_limit = std::int64_t{3} << 30};
-  const Choices c = estimate_choices(shape14, limit, h200());
-  EXPECT_EQ(c.slices, 1);
-  EXPECT_FALSE(refuses(shape14, limit, to_candidate(c), h200()));
+  const Problem half = parse_problem("b32 s100000 d1024 h16 f4096 f16 inplace");
+  const Problem single = parse_problem("b32 s100000 d1024 h16 f4096 inplace");
+  const auto gibibytes = [](double n) { return static_cast<std::int64_t>(n * (1 << 30)); };
+  struct Row {
+    const Problem& problem;
+    bool fp32_only;
+    double limit;
+    bool compact;
+  };
+  for (const auto& [problem, fp32_only, limit, compact] :
+       {Row{half, false, 11.99, false}, Row{half, false, 8.1, true}, Row{half, true, 8.1, true},
+        Row{single, true, 14.7, false}, Row{single, true, 14.0, true}, Row{single, false, 14.6, true}}) {
+    SCOPED_TRACE(to_string(problem) + " in " + std::to_string(limit));
+    const Constraints constraints{.fp32_only = fp32_only, .memory_limit = gibibytes(limit)};
+    const Choices c = estimate_choices(problem, constraints, h200());
+    EXPECT_EQ(c.compact, compact);
+    if (compact) EXPECT_EQ(c.slices, 1);
+    const auto refusal = refuses(problem, constraints, to_candidate(c), h200());
+    EXPECT_FALSE(refusal) << refusal->reason;
+  }
+  const Constraints card{.memory_limit = gibibytes(11.99)};
+  const auto refusal = refuses(single, card, to_candidate(estimate_choices(single, card, h200())), h200());
+  ASSERT_TRUE(refusal);
+  EXPECT_THAT(refusal->reason, testing::HasSubstr("tensors 12.2 GiB"));
+  EXPECT_THAT(refusal->reason, testing::HasSubstr("memory_limit is 12.0 GiB"));
+}
+
+TEST(CudaSearchSpace, TheCompactFormIsOfOurFusedKernels) {
+  EXPECT_EQ(reason("b64 s100", "compact=on"), "");
+  for (const char* changes : {"compact=on fused_norm=off", "compact=on tile=cudnn",
+                              "compact=on fused_attention=off causal_skip=off mask_elision=off fused_qkv=off "
+                              "precision=fp32"})
+    EXPECT_THAT(reason("b64 s100", changes), testing::HasSubstr("compact=on needs")) << changes;
 }
 
 TEST(CudaSearchSpace, EveryGroupHasARunnableAlternative) {

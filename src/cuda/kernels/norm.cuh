@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
     }
   }
   if constexpr (!same_type<Branch, none>) {
-    const Branch* branch = static_cast<const Branch*>(p.branch) + at;
+    const Branch* branch = static_cast<const Branch*>(p.branch) + row * p.branch_row;
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
       if (!inside(k)) continue;

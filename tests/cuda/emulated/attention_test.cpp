@@ -54,8 +54,9 @@ struct Fp32 {
   static int shared_bytes(std::int64_t) { return L::kBytes; }
 };
 
+// `over_queries`: the output takes the place of Q.
 template <typename Form, bool kCausal, bool kMasked>
-std::vector<double> run(const AttentionProblem<Spec>& problem, Rng& rng) {
+std::vector<double> run(const AttentionProblem<Spec>& problem, Rng& rng, bool over_queries = false) {
   constexpr int kHeadBytes = Form::kHeadDim * static_cast<int>(sizeof(typename Form::Element));
   constexpr int kCopy = kHeadBytes % 16 == 0 ? 16 : kHeadBytes % 8 == 0 ? 8 : kHeadBytes % 4 == 0 ? 4 : 2;
   const auto& s = problem.spec();
@@ -67,11 +68,11 @@ std::vector<double> run(const AttentionProblem<Spec>& problem, Rng& rng) {
       .q = qkv.data(),
       .k = qkv.data<char>() + d * size,
       .v = qkv.data<char>() + 2 * d * size,
-      .out = out.data(),
+      .out = over_queries ? qkv.data() : out.data(),
       .q_row = 3 * d,
       .k_row = 3 * d,
       .v_row = 3 * d,
-      .out_row = d,
+      .out_row = over_queries ? 3 * d : d,
       .batch = s.batch,
       .seq = s.seq,
       .heads = static_cast<kernels::i32>(s.heads),
@@ -86,7 +87,11 @@ std::vector<double> run(const AttentionProblem<Spec>& problem, Rng& rng) {
                      .dynamic_shared_bytes = Form::shared_bytes(s.seq)},
                     rng(), p);
   EXPECT_TRUE(out.guards_intact() && qkv.guards_intact());
-  return out.values();
+  if (!over_queries) return out.values();
+  const std::vector<double> rows = qkv.values();
+  std::vector<double> values;
+  for (auto row = rows.begin(); row != rows.end(); row += 3 * d) values.insert(values.end(), row, row + d);
+  return values;
 }
 
 template <typename Form, bool kCausal>
@@ -145,6 +150,20 @@ TEST_F(EmulatedAttention, OddHeadSizes) {
   expect_right<Streamed<bf16, 20, 4, 1, 64>, true, true>(1, 70, 3, rng, MaskKind::left_padded);
   expect_right<Streamed<f16, 72, 4, 1, 32>, false, false>(1, 70, 1, rng);
   expect_right<Fp32<5, 64, 64>, true, false>(1, 70, 3, rng);
+}
+
+TEST_F(EmulatedAttention, TheOutputMayTakeThePlaceOfTheQueries) {
+  const auto check = [&]<typename Form, bool kCausal, bool kMasked>(Form, std::int64_t seq) {
+    const AttentionCase<Spec> c{spec_of<Form, kCausal>(2, seq, 2),
+                                kMasked ? std::optional(MaskKind::holes) : std::nullopt};
+    SCOPED_TRACE(to_string(c));
+    const AttentionProblem<Spec> problem(c, rng);
+    problem.expect_right(run<Form, kCausal, kMasked>(problem, rng, true));
+  };
+  check.template operator()<Whole<f16, 32, 4, 1, 64>, true, true>({}, 90);
+  check.template operator()<Whole<bf16, 32, 4, 2, 64>, false, false>({}, 133);
+  check.template operator()<Streamed<f16, 32, 4, 2, 64>, true, false>({}, 200);
+  check.template operator()<Fp32<32, 64, 64>, true, true>({}, 150);
 }
 
 // What is not finite in one token reaches the rows that see it, and no other row.

@@ -14,7 +14,7 @@ using kernels::none;
 // The launch of src/cuda/norm.cpp for one instance.
 template <typename Residual, typename Branch, typename Narrow, typename Out, int kVec, int kLanes, int kChunks>
 void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = true, bool shift = true,
-                  bool norm = true) {
+                  bool norm = true, std::int64_t apart = 0) {
   ASSERT_GE(std::int64_t{kVec} * kLanes * kChunks, width);
   const NormCase c{
       rows,
@@ -22,11 +22,13 @@ void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = t
       {dtype_of<Residual>, optional_dtype_of<Branch>(), optional_dtype_of<Narrow>(), optional_dtype_of<Out>()},
       bias,
       shift,
-      norm};
+      norm,
+      apart};
   expect_norm_right<HostArray>(c, rng, [&](auto&& fill) {
     constexpr int kThreads = kernels::norm_threads<kLanes>, kRows = kThreads / kLanes;
     kernels::NormRows p{};
     p.residual_strides = p.to_strides = {rows, rows * width, width, 1};
+    p.branch_row = width;
     p.rows = rows;
     p.width = static_cast<kernels::i32>(width);
     fill(p);
@@ -50,6 +52,8 @@ TEST(EmulatedNorm, PartOfAWarpAWarpAndABlock) {
 
 TEST(EmulatedNorm, TypesAndWhatMayBeAbsent) {
   Rng rng(test_seed());
+  expect_right<float, f16, f16, none, 8, 16, 1>(11, 128, rng, true, true, true, 256);
+  expect_right<float, float, none, float, 4, 32, 3>(5, 260, rng, true, true, true, 520);
   expect_right<bf16, none, none, bf16, 8, 16, 1>(11, 128, rng);
   expect_right<f16, float, bf16, none, 8, 16, 1>(11, 128, rng);
   expect_right<float, bf16, none, f16, 8, 16, 1>(11, 128, rng);
