@@ -85,10 +85,17 @@ class Optimized:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        before = cls.__mro__[1 : cls.__mro__.index(Optimized)]
+        at = cls.__mro__.index(Optimized)
+        before, behind = cls.__mro__[1:at], cls.__mro__[at + 1 :]
         hiding = [kind.__name__ for kind in before if "forward" in vars(kind)]
         if hiding:
             raise CallerError(f"{cls.__name__}: put gnomon.Optimized before {hiding[0]}, whose forward() hides it")
+        # A forward() of its own may go on to ours through super(), but not where there is none to go on to from there.
+        if "forward" in vars(cls) and not any("forward" in vars(kind) for kind in behind if kind is not nn.Module):
+            raise CallerError(
+                f"{cls.__name__}: its own forward() hides gnomon.Optimized's; leave gnomon.Optimized to a class over it: "
+                f"class Fast{cls.__name__}(gnomon.Optimized, {cls.__name__}): pass"
+            )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return _run(self, super().forward, args, kwargs)  # type: ignore[misc, arg-type]

@@ -112,6 +112,25 @@ def test_the_mixin_in_the_wrong_place_is_refused():
             pass
 
 
+def test_a_mixin_whose_own_forward_hides_it_is_refused():
+    with pytest.raises(gnomon.CallerError, match=r"class FastOwn\(gnomon.Optimized, Own\): pass"):
+
+        class Own(gnomon.Optimized, nn.Module):
+            def forward(self, x):
+                return x
+
+
+def test_a_mixins_own_forward_that_goes_on_to_gnomons_is_what_no_adapter_knows():
+    class Twice(Fast):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    module, x = Twice(CONFIG).eval(), torch.randn(2, 5, D)
+    with torch.inference_mode():
+        assert_in_contract(module(x), 2 * Reference.forward(module, x))
+    assert "no adapter knows Twice" in reasons(module)[0]
+
+
 @families
 def test_deep_copies_are_independent(family):
     module, x = fast(family), torch.randn(2, 5, D)
