@@ -113,7 +113,7 @@ def test_a_bad_suite_is_named(gnomon, tmp_path):
     assert "suite.json is no suite file" in gnomon("bench", "--suite", "suite.json", code=CALLER).stderr
 
 
-@pytest.mark.parametrize("command", ["bench", "run", "explain", "verify", "plans", "info", "completion"])
+@pytest.mark.parametrize("command", ["bench", "run", "explain", "verify", "plans", "kernels", "info", "completion"])
 def test_help_teaches_with_examples(gnomon, command):
     help_text = gnomon(command, "--help").stdout
     assert "Examples:" in help_text and f"gnomon {command}" in help_text
