@@ -58,6 +58,9 @@ if(TARGET gnomon_test_cpu AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   endforeach()
 endif()
 gnomon_test_room(support gnomon_core)
+if(NOT GNOMON_SANITIZE MATCHES thread)  # its fibers change stacks, which that sanitizer must be told and is not
+  include(cmake/emulator.cmake)
+endif()
 
 # The interface's tests see what a user sees: the shared library and the two public headers.
 if(TARGET libgnomon)
@@ -69,10 +72,7 @@ if(TARGET libgnomon)
     foreach(suite IN ITEMS api cli)
       add_test(NAME ${suite}.from_outside COMMAND /usr/bin/python3 -m pytest -q -p no:cacheprovider ${CMAKE_CURRENT_SOURCE_DIR}/tests/${suite})
       set_tests_properties(${suite}.from_outside PROPERTIES TIMEOUT 600
-                           ENVIRONMENT "GNOMON_BUILD=${CMAKE_CURRENT_BINARY_DIR};GNOMON_PLAN_DIR=${CMAKE_CURRENT_BINARY_DIR}/test-plans;PYTHONDONTWRITEBYTECODE=1")
-if(NOT GNOMON_SANITIZE MATCHES thread)  # its fibers change stacks, which that sanitizer must be told and is not
-  include(cmake/emulator.cmake)
-endif()
+                           ENVIRONMENT "GNOMON_BUILD=${CMAKE_CURRENT_BINARY_DIR};GNOMON_PLAN_DIR=${CMAKE_CURRENT_BINARY_DIR}/test-plans;PYTHONDONTWRITEBYTECODE=1;${gnomon_test_environment_cuda}")
     endforeach()
   endif()
 endif()
