@@ -69,6 +69,8 @@ target_link_options(gnomon_cuda_plugin PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nod
 install(TARGETS gnomon_cuda_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES $<TARGET_FILE:gnomon_cuda_plugin> DESTINATION gnomon/lib COMPONENT python EXCLUDE_FROM_ALL)  # the wheel
 
-# Times of the operators alone, on a device: not built unless asked for.
-add_executable(gnomon_cuda_operators EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/cuda_operators.cpp)
-target_link_libraries(gnomon_cuda_operators PRIVATE gnomon_cuda)
+# Times of the operators, and of the resident kernel, alone, on a device: not built unless asked for.
+foreach(alone operators resident)
+  add_executable(gnomon_cuda_${alone} EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/cuda_${alone}.cpp)
+  target_link_libraries(gnomon_cuda_${alone} PRIVATE gnomon_cuda)
+endforeach()

@@ -4,9 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "cuda/on_device.hpp"
 #include "cuda/random_stacks.hpp"
-#include "cuda/resident_problem.hpp"
+#include "cuda/resident_on_device.hpp"
 
 namespace gnomon::test {
 namespace {
@@ -14,53 +13,17 @@ namespace {
 using cuda::ResidentForm;
 using cuda::ResidentSpec;
 
-ResidentSpec spec_of(const Problem& problem) { return {problem.config, problem.batch, problem.seq, problem.mask}; }
-
 ResidentForm form_of(const RandomStack& s) {
   return {s.choices.groups, s.choices.cluster, s.choices.paired_activation};
 }
 
-class Resident : public OnDevice {
+class Resident : public ResidentOnDevice {
  protected:
-  void SetUp() override {
-    OnDevice::SetUp();
-    if (IsSkipped()) return;
-    if (properties().major != 9) GTEST_SKIP() << "no Hopper: " << properties().name;
-  }
-
   // In all forms that can run it, or in one.
   static void expect_right(const Problem& problem, MaskKind kind, std::uint64_t seed,
                            std::optional<ResidentForm> only = std::nullopt) {
-    const ResidentProblem p(problem, kind, seed);
-    SCOPED_TRACE(p.name);
-    DeviceBytes mask(problem.tokens());
-    if (!p.mask.empty()) mask.upload(p.mask.data());
-    const TestTensor output(p.shape);
-    cuda::DeviceWeights on_device(p.weights);
-    const cuda::ResidentWeights packed(library(), problem.config, on_device.layout(),
-                                       on_device.copy(DType::f32, library(), nullptr), nullptr);
-    const ResidentSpec spec = spec_of(problem);
-    const auto forms = only ? std::vector{*only} : cuda::resident_forms(spec, properties());
-    EXPECT_FALSE(forms.empty());
-    for (const ResidentForm& form : forms) {
-      auto launch = cuda::resident(library(), spec, form, packed);
-      const DeviceTensor from(p.input);
-      std::vector<double> results[2];
-      for (std::vector<double>& result : results) {
-        const DeviceTensor to(output);
-        launch.params.input = static_cast<const float*>(from.view().data);
-        launch.params.output = static_cast<float*>(to.view().data);
-        launch.params.mask.data = p.mask.empty() ? nullptr : mask.data<std::uint8_t>();
-        launch.run(nullptr);
-        synchronize();
-        bool rest_intact = false;
-        result = to.values(output, &rest_intact);
-        EXPECT_TRUE(rest_intact) << form.to_string() << " wrote outside the output";
-      }
-      EXPECT_TRUE(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(double)) == 0)
-          << form.to_string() << ": two runs differ";
-      p.expect_right(results[0], form.to_string());
-    }
+    ResidentOnDevice::expect_right(problem, kind, seed,
+                                   only ? std::vector{*only} : cuda::resident_forms(spec_of(problem), properties()));
   }
 };
 

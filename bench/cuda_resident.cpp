@@ -1,0 +1,79 @@
+// Times of the resident kernel alone, in every form that runs on a shape of the suite, the split ones too, which no
+// plan takes by itself. Whether they are right is the tests' business (gnomon_test_cuda --gtest_filter=Resident*).
+// usage: gnomon_cuda_resident [SHAPE...]; without one: 1 to 8
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "core/weights.hpp"
+#include "cuda/kernel_sources.hpp"
+#include "cuda/resident_split.hpp"
+#include "device_timing.hpp"
+
+namespace gnomon::cuda {
+namespace {
+
+constexpr std::int64_t kLayers = 3, kHiddenFactor = 4;  // the suite's
+
+void time_shape(KernelLibrary& library, CUstream stream, const Shape& s) {
+  const ResidentSpec spec{
+      .config = {.layers = kLayers, .d_model = s.d, .n_heads = s.heads, .d_ff = kHiddenFactor * s.d},
+      .batch = s.batch,
+      .seq = s.seq};
+  const DeviceProperties& device = library.device().properties();
+  auto forms = resident_forms(spec, device);
+  for (const ResidentForm& form : split_forms(spec, device)) forms.push_back(form);
+  if (forms.empty()) return fmt::print("resident #{:<2} {}\n", s.id, *refuses_resident(spec, {}, device));
+  std::vector<std::thread> compilers;
+  for (const ResidentForm& form : forms) {
+    compilers.emplace_back(
+        [&, form] { library.compiler().get(resident_source(spec, form), library.device().architecture()); });
+  }
+  for (std::thread& t : compilers) t.join();
+
+  DeviceWeights weights(std::make_shared<const Weights>(Weights::random(spec.config, 1)));
+  const ResidentWeights packed(library, spec.config, weights.layout(), weights.copy(DType::f32, library, stream),
+                               stream);
+  const std::int64_t bytes = std::max<std::int64_t>(16 << 20, 4 * s.batch * s.seq * s.d);
+  const Memory from(bytes, DType::f32), to(bytes, DType::f32);
+  for (const ResidentForm& form : forms) {
+    auto launch = resident(library, spec, form, packed);
+    launch.params.input = from.at<float>();
+    launch.params.output = to.at<float>();
+    fmt::print("resident #{:<2} {:<12} {:9.2f} us  {} blocks of {} threads, {} bytes of shared memory\n", s.id,
+               form.to_string(), microseconds(stream, launch), launch.shape.blocks, launch.shape.threads,
+               launch.shape.dynamic_shared_bytes);
+    std::fflush(stdout);
+  }
+}
+
+void run(const std::set<int>& shapes) {
+  Device device(0);
+  const Device::Current current(device);
+  KernelLibrary library(device, std::make_shared<Compiler>());
+  fmt::print("{}, driver {}, kernels {:016x}\n", device.properties().name, driver().version, kernel_sources_hash());
+  CUstream stream = nullptr;
+  check(driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  for (const Shape& s : kSuite) {
+    if (shapes.contains(s.id)) time_shape(library, stream, s);
+  }
+}
+
+}  // namespace
+}  // namespace gnomon::cuda
+
+int main(int count, char** arguments) {
+  std::set<int> shapes;
+  for (int i = 1; i < count; ++i) shapes.insert(std::atoi(arguments[i]));
+  if (shapes.empty()) shapes = {1, 2, 3, 4, 5, 6, 7, 8};
+  try {
+    gnomon::cuda::run(shapes);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}

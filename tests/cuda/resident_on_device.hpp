@@ -1,0 +1,58 @@
+// A run of the resident kernel on a device: right, twice the same bits, nothing written beside the output.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "cuda/on_device.hpp"
+#include "cuda/resident.hpp"
+#include "cuda/resident_problem.hpp"
+
+namespace gnomon::test {
+
+inline cuda::ResidentSpec spec_of(const Problem& problem) {
+  return {problem.config, problem.batch, problem.seq, problem.mask};
+}
+
+class ResidentOnDevice : public OnDevice {
+ protected:
+  void SetUp() override {
+    OnDevice::SetUp();
+    if (IsSkipped()) return;
+    if (properties().major != 9) GTEST_SKIP() << "no Hopper: " << properties().name;
+  }
+
+  static void expect_right(const Problem& problem, MaskKind kind, std::uint64_t seed,
+                           const std::vector<cuda::ResidentForm>& forms) {
+    EXPECT_FALSE(forms.empty());
+    const ResidentProblem p(problem, kind, seed);
+    SCOPED_TRACE(p.name);
+    DeviceBytes mask(problem.tokens());
+    if (!p.mask.empty()) mask.upload(p.mask.data());
+    const TestTensor output(p.shape);
+    cuda::DeviceWeights on_device(p.weights);
+    const cuda::ResidentWeights packed(library(), problem.config, on_device.layout(),
+                                       on_device.copy(DType::f32, library(), nullptr), nullptr);
+    for (const cuda::ResidentForm& form : forms) {
+      auto launch = cuda::resident(library(), spec_of(problem), form, packed);
+      const DeviceTensor from(p.input);
+      std::vector<double> results[2];
+      for (std::vector<double>& result : results) {
+        const DeviceTensor to(output);
+        launch.params.input = static_cast<const float*>(from.view().data);
+        launch.params.output = static_cast<float*>(to.view().data);
+        launch.params.mask.data = p.mask.empty() ? nullptr : mask.data<std::uint8_t>();
+        launch.run(nullptr);
+        synchronize();
+        bool rest_intact = false;
+        result = to.values(output, &rest_intact);
+        EXPECT_TRUE(rest_intact) << form.to_string() << " wrote outside the output";
+      }
+      EXPECT_TRUE(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(double)) == 0)
+          << form.to_string() << ": two runs differ";
+      p.expect_right(results[0], form.to_string());
+    }
+  }
+};
+
+}  // namespace gnomon::test

@@ -1,0 +1,147 @@
+// The resident stack's split form against the float64 oracle on a device; and, with none, what it refuses and that no
+// search tries it.
+#include "cuda/resident_split.hpp"
+
+#include <gmock/gmock.h>
+
+#include "cuda/kernels/resident_split_layout.cuh"
+#include "cuda/resident_on_device.hpp"
+#include "cuda/search_space.hpp"
+
+namespace gnomon::test {
+namespace {
+
+using cuda::ResidentForm;
+using cuda::ResidentSpec;
+
+ResidentForm split(int cluster) { return {.cluster = cluster, .split = true}; }
+
+class ResidentSplit : public ResidentOnDevice {
+ protected:
+  static void expect_right(const Problem& problem, MaskKind kind, std::uint64_t seed) {
+    ResidentOnDevice::expect_right(problem, kind, seed, cuda::split_forms(spec_of(problem), properties()));
+  }
+};
+
+TEST_F(ResidentSplit, SuiteShapes) {
+  expect_right(parse_problem("b1 s100 d128 h4 l3 f512"), MaskKind::all_true, 1);
+  expect_right(parse_problem("b16 s100 d128 h4 l3 f512"), MaskKind::all_true, 2);
+  expect_right(parse_problem("b5 s100 d256 h4 l3 f1024"), MaskKind::all_true, 3);
+}
+
+TEST_F(ResidentSplit, MoreSequencesThanTheGridHolds) {
+  expect_right(parse_problem("b300 s61 d64 h4 l1 f128"), MaskKind::all_true, 4);
+  expect_right(parse_problem("b150 s100 d256 h4 l1 f256"), MaskKind::all_true, 5);
+}
+
+TEST_F(ResidentSplit, EveryMask) {
+  for (const MaskKind kind : kMaskKinds) {
+    expect_right(parse_problem("b3 s100 d128 h4 l2 f256 mask"), kind, 6);
+    expect_right(parse_problem("b3 s113 d64 h2 l2 f128 bi pre mask"), kind, 7);
+    expect_right(parse_problem("b2 s100 d256 h8 l2 f256 bi mask"), kind, 8);
+  }
+}
+
+TEST_F(ResidentSplit, LongSequencesAndOtherActivations) {
+  expect_right(parse_problem("b3 s250 d128 h2 l2 f256 bi mask gelu_tanh"), MaskKind::holes, 9);
+  expect_right(parse_problem("b3 s201 d64 h1 l2 f128 pre finalnorm relu"), MaskKind::all_true, 10);
+}
+
+TEST_F(ResidentSplit, RandomStacks) {
+  Rng rng(test_seed());
+  const auto one_of = [&](auto... values) {
+    const std::array list{values...};
+    return list[rng() % list.size()];
+  };
+  for (int i = 0; i < test_count(12); ++i) {
+    Problem problem;
+    problem.batch = one_of(1, 2, 3, 7);
+    problem.seq = 1 + static_cast<std::int64_t>(rng() % 250);
+    StackConfig& c = problem.config;
+    c.d_model = one_of(64, 128, 256);
+    c.n_heads = c.d_model / one_of(16, 32, 64);
+    c.d_ff = c.d_model * one_of(1, 2, 4);
+    c.layers = one_of(1, 2, 3);
+    c.norm = one_of(NormPlacement::post, NormPlacement::pre);
+    c.final_norm = one_of(false, true);
+    c.causal = one_of(false, true);
+    c.bias = one_of(false, true);
+    c.activation = one_of(Activation::gelu_erf, Activation::gelu_tanh, Activation::relu);
+    problem.mask = one_of(false, true);
+    const MaskKind kind = kMaskKinds[rng() % std::size(kMaskKinds)];
+    const std::uint64_t seed = rng();
+    if (!cuda::split_forms(spec_of(problem), properties()).empty()) expect_right(problem, kind, seed);
+  }
+}
+
+cuda::DeviceProperties hopper() {
+  cuda::DeviceProperties p;
+  p.major = 9, p.multiprocessors = 132, p.max_shared_bytes = 232448;
+  p.clock_hz = 1.98e9, p.memory_bytes_per_second = 4.8e12;
+  p.l2_bytes = std::int64_t{60} << 20, p.total_bytes = std::int64_t{140} << 30;
+  return p;
+}
+
+TEST(ResidentSplitForms, SayWhyNot) {
+  cuda::DeviceProperties device = hopper();
+  ResidentSpec spec{.batch = 1, .seq = 100};
+  EXPECT_EQ(cuda::split_forms(spec, device), (std::vector{split(8), split(4), split(2), split(1)}));
+  for (const ResidentForm& form : cuda::split_forms(spec, device))
+    EXPECT_EQ(ResidentForm::parse(form.to_string()), form);
+  EXPECT_EQ(split(8).to_string(), "split-c8");
+  EXPECT_FALSE(ResidentForm::parse("split-c3"));
+
+  const auto refusal = [&](int cluster) { return cuda::refuses_resident(spec, split(cluster), device).value_or(""); };
+  spec.seq = 129;
+  EXPECT_THAT(refusal(1), testing::HasSubstr("hold 128 tokens"));
+  EXPECT_EQ(refusal(2), "");
+  spec.seq = 37;
+  EXPECT_THAT(refusal(8), testing::HasSubstr("37 tokens are 3 CTAs of 16"));
+  spec.seq = 100;
+  spec.config.d_model = 256, spec.config.d_ff = 1024;
+  EXPECT_THAT(refusal(1), testing::HasSubstr("hold 64 tokens"));
+  EXPECT_EQ(refusal(2), "");
+  spec.seq = 128;
+  EXPECT_THAT(refusal(2), testing::HasSubstr("8 stages of 8192 bytes"));
+  EXPECT_EQ(refusal(4), "");
+  spec.config.n_heads = 2;
+  EXPECT_THAT(refusal(4), testing::HasSubstr("not 128"));
+  spec.config.n_heads = 4;
+  spec.config.d_ff = 500;
+  EXPECT_THAT(refusal(4), testing::HasSubstr("500"));
+  spec.config.d_model = 512;
+  EXPECT_THAT(refusal(4), testing::HasSubstr("not 512"));
+  device.major = 8;
+  EXPECT_THAT(refusal(4), testing::HasSubstr("8.0"));
+}
+
+// A scheduler's registers for the warps that a launch gives it, and no more can be claimed later.
+TEST(ResidentSplitForms, ClaimTheRegistersThatTheLaunchHas) {
+  for (const int model : {128, 256}) {
+    kernels::resident::Choices c{};
+    c.seq = 100, c.model = model, c.heads = 4, c.hidden = model, c.groups = model / 64, c.cluster = 4;
+    const kernels::resident::SplitLayout layout(c);
+    const int warpgroups = layout.threads / 128, launched = 512 / warpgroups / 8 * 8;
+    EXPECT_LE(c.groups * layout.registers + kernels::resident::kProducerRegisters, warpgroups * launched);
+  }
+}
+
+// Until it was seen on a GPU: by force alone.
+TEST(ResidentSplitForms, AreNotSearched) {
+  for (const char* text : {"b1 s100 d128 h4 f512", "b64 s100 d256 h4 f1024"}) {
+    const Problem problem = parse_problem(text);
+    const cuda::Choices estimate = cuda::estimate_choices(problem, {}, hopper());
+    EXPECT_THAT(estimate.tile, testing::Not(testing::HasSubstr("split")));
+    for (const Group& group : cuda::search_groups(problem, estimate, hopper())) {
+      for (const std::vector<Choice>& alternative : group.alternatives) {
+        for (const Choice& choice : alternative) EXPECT_THAT(choice.value, testing::Not(testing::HasSubstr("split")));
+      }
+    }
+    cuda::Choices forced;
+    forced.path = cuda::Path::resident, forced.precision = cuda::Precision::fp16, forced.tile = "split-c2";
+    EXPECT_FALSE(cuda::refuses(problem, {}, cuda::to_candidate(forced), hopper()));
+  }
+}
+
+}  // namespace
+}  // namespace gnomon::test
