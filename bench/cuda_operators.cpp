@@ -17,7 +17,7 @@
 #include "core/half.hpp"
 #include "cuda/activation.hpp"
 #include "cuda/attention.hpp"
-#include "cuda/cudnn_attention.hpp"
+#include "cuda/cudnn_session.hpp"
 #include "cuda/mask.hpp"
 #include "cuda/norm.hpp"
 #include "cuda/rows.hpp"
@@ -106,7 +106,7 @@ class Bench {
     const AttentionSpec spec{.batch = s.batch, .seq = s.seq, .heads = s.heads, .head_dim = s.d / s.heads};
     try {
       if (const auto reason = refuses_cudnn_attention(spec)) throw_environment("{}", *reason);
-      if (!session_) session_.emplace(arena_);
+      if (!session_) session_.emplace(arena_, library_.device().properties(), KernelCache({}));
       const auto begin = Clock::now();
       const auto attention = session_->attention(spec);
       const std::chrono::duration<double> making = Clock::now() - begin;

@@ -44,6 +44,7 @@ class Compiler {
   // The name that it is kept under: of the compiler's version, the options and every line that is included.
   std::string key(const KernelSource& source, const Architecture& architecture) const;
 
+  const KernelCache& cache() const { return cache_; }
   int compilations() const { return compilations_; }  // those not answered by a cache
 
  private:

@@ -1,9 +1,7 @@
 #include "cuda/cudnn_attention.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <limits>
 
 #include "core/error.hpp"
@@ -13,7 +11,6 @@ namespace gnomon::cuda {
 namespace {
 
 constexpr std::int64_t kWidest = 256;
-constexpr std::size_t kMostKept = 8;
 
 using Four = std::array<std::int64_t, 4>;  // batch, heads, and a matrix
 
@@ -114,11 +111,6 @@ class GraphWriter {
   std::int64_t next_ = id_first_inner;
 };
 
-bool same(const AttentionSpec& a, const AttentionSpec& b) {
-  return a.dtype == b.dtype && a.batch == b.batch && a.seq == b.seq && a.heads == b.heads && a.head_dim == b.head_dim &&
-         a.causal == b.causal;
-}
-
 }  // namespace
 
 std::optional<std::string> refuses_cudnn_attention(const AttentionSpec& spec) {
@@ -140,13 +132,55 @@ DnnAttention::DnnAttention(const AttentionSpec& spec, const DnnTarget& target)
       scale_(1 / std::sqrt(static_cast<float>(spec.head_dim))),
       hidden_(-std::numeric_limits<float>::infinity()) {
   try {
+    describe_device(target);
     write(target);
-    choose_engine(target);
+    choose_engine();
   } catch (const Error& error) {
     throw_environment("cuDNN {} does not run attention of {} sequences of {} tokens, {} heads of {} in {}: {}",
                       cudnn().version_text, spec.batch, spec.seq, spec.heads, spec.head_dim, name_of(spec.dtype),
                       error.what());
   }
+}
+
+DnnAttention::DnnAttention(const AttentionSpec& spec, const DnnTarget& target, const std::string& kept)
+    : spec_(spec),
+      scale_(1 / std::sqrt(static_cast<float>(spec.head_dim))),
+      hidden_(-std::numeric_limits<float>::infinity()) {
+  describe_device(target);
+  DnnDescriptor plan(dnn::execution_plan_descriptor);
+  plan.set_all(dnn::plan_json, dnn::type_char, kept);
+  if (device_) {
+    plan.set(dnn::plan_device, *device_);
+  } else {
+    plan.set(dnn::plan_handle, dnn::type_handle, target.handle);
+  }
+  plan.finalize();
+  take(std::move(plan));
+}
+
+std::string DnnAttention::kept() const {
+  std::int64_t size = 0;
+  check_dnn(cudnn().get(plan(), dnn::plan_json, dnn::type_char, 0, &size, nullptr), "cudnnBackendGetAttribute");
+  std::string text(static_cast<std::size_t>(size), '\0');
+  check_dnn(cudnn().get(plan(), dnn::plan_json, dnn::type_char, size, &size, text.data()), "cudnnBackendGetAttribute");
+  return text;
+}
+
+void DnnAttention::describe_device(const DnnTarget& target) {
+  if (target.device_json.empty()) return;
+  device_.emplace(dnn::device_properties_descriptor);
+  device_->set_all(dnn::device_json, dnn::type_char, target.device_json);
+  device_->finalize();
+}
+
+void DnnAttention::take(DnnDescriptor plan) {
+  std::int64_t bytes = 0, got = 0;
+  check_dnn(cudnn().get(plan.get(), dnn::plan_workspace_bytes, dnn::type_int64, 1, &got, &bytes),
+            "cudnnBackendGetAttribute");
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > kMostWorkspace)
+    throw_environment("it wants {} bytes of workspace, {} are given", bytes, kMostWorkspace);
+  workspace_ = static_cast<std::size_t>(bytes);
+  plan_.emplace(std::move(plan));
 }
 
 // The engines recognise a pattern, that of NVIDIA's frontend: without the logarithm of the sum, which nobody reads,
@@ -188,16 +222,11 @@ void DnnAttention::write(const DnnTarget& target) {
   graph_->finalize();
 }
 
-void DnnAttention::choose_engine(const DnnTarget& target) {
+void DnnAttention::choose_engine() {
   DnnDescriptor heuristics(dnn::engine_heuristics_descriptor);
   heuristics.set(dnn::heuristics_graph, *graph_);
   heuristics.set(dnn::heuristics_mode, dnn::type_heur_mode, dnn::heur_a);
-  if (!target.device_json.empty()) {
-    device_.emplace(dnn::device_properties_descriptor);
-    device_->set_all(dnn::device_json, dnn::type_char, target.device_json);
-    device_->finalize();
-    heuristics.set(dnn::heuristics_device, *device_);
-  }
+  if (device_) heuristics.set(dnn::heuristics_device, *device_);
   heuristics.finalize();
   std::int64_t count = 0;
   check_dnn(cudnn().get(heuristics.get(), dnn::heuristics_results, dnn::type_descriptor, 0, &count, nullptr),
@@ -213,16 +242,7 @@ void DnnAttention::choose_engine(const DnnTarget& target) {
       DnnDescriptor plan(dnn::execution_plan_descriptor);
       plan.set(dnn::plan_engine_config, engines[i]);
       plan.finalize();
-      std::int64_t bytes = 0, got = 0;
-      check_dnn(cudnn().get(plan.get(), dnn::plan_workspace_bytes, dnn::type_int64, 1, &got, &bytes),
-                "cudnnBackendGetAttribute");
-      if (bytes < 0 || static_cast<std::size_t>(bytes) > kMostWorkspace) {
-        why = fmt::format("it wants {} bytes of workspace, {} are given", bytes, kMostWorkspace);
-        continue;
-      }
-      workspace_ = static_cast<std::size_t>(bytes);
-      plan_.emplace(std::move(plan));
-      return;
+      return take(std::move(plan));
     } catch (const Error& error) {
       why = error.what();
     }
@@ -245,53 +265,6 @@ DnnDescriptor DnnAttention::arguments(const void* qkv, void* out, void* workspac
   pack.set(dnn::pack_workspace, dnn::type_pointer, workspace);
   pack.finalize();
   return pack;
-}
-
-DnnSession::DnnSession(Arena& arena) : arena_(arena) {
-  check_dnn(cudnn().create(&maker_), "cudnnCreate");
-  if (const int status = cudnn().create(&runner_); status != dnn::success) {
-    cudnn().destroy(maker_);
-    check_dnn(status, "cudnnCreate");
-  }
-}
-
-DnnSession::~DnnSession() {
-  arena_.wait();
-  kept_.clear();
-  cudnn().destroy(runner_);
-  cudnn().destroy(maker_);
-}
-
-std::shared_ptr<const DnnAttention> DnnSession::attention(const AttentionSpec& spec) {
-  const std::lock_guard lock(making_);
-  const auto found = std::ranges::find_if(kept_, [&](const auto& one) { return same(one.first, spec); });
-  if (found != kept_.end()) {
-    kept_.splice(kept_.end(), kept_, found);
-  } else {
-    kept_.emplace_back(spec,
-                       std::make_shared<const DnnAttention>(spec, DnnTarget{.handle = maker_, .device_json = {}}));
-    drop_unused();
-  }
-  return kept_.back().second;
-}
-
-void DnnSession::drop_unused() {
-  bool waited = false;
-  for (auto one = kept_.begin(); kept_.size() > kMostKept && one != std::prev(kept_.end());) {
-    if (one->second.use_count() > 1) {
-      ++one;
-      continue;
-    }
-    if (!waited) arena_.wait();
-    waited = true;
-    one = kept_.erase(one);
-  }
-}
-
-void DnnSession::run(CUstream stream, const DnnAttention& attention, const DnnDescriptor& arguments) {
-  const std::lock_guard lock(running_);
-  check_dnn(cudnn().set_stream(runner_, stream), "cudnnSetStream");
-  check_dnn(cudnn().execute(runner_, attention.plan(), arguments.get()), "cudnnBackendExecute");
 }
 
 }  // namespace gnomon::cuda

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "cuda/arena.hpp"
-#include "cuda/cudnn_attention.hpp"
+#include "cuda/cudnn_session.hpp"
 #include "cuda/device.hpp"
 #include "cuda/device_weights.hpp"
 #include "cuda/kernel.hpp"
@@ -33,7 +33,7 @@ class Machine {
   // Made when first asked for, shared while a plan holds them.
   std::shared_ptr<const ResidentWeights> resident_weights();
   DnnSession& cudnn_session();  // made when first asked for; environment error where there is no cuDNN
-  Stream ours;      // for uploads and checks
+  Stream ours;                  // for uploads and checks
   Stream captures;  // under the arena's lock: what another thread puts on a captured stream becomes part of the graph
 
  private:

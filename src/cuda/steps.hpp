@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "cuda/cudnn_attention.hpp"
+#include "cuda/cudnn_session.hpp"
 #include "cuda/kernel.hpp"
 #include "cuda/product.hpp"
 

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "cuda/attention_cases.hpp"
-#include "cuda/cudnn_attention.hpp"
+#include "cuda/cudnn_session.hpp"
 #include "cuda/on_device.hpp"
 #include "cuda/rows.hpp"
 
@@ -230,7 +230,7 @@ class AttentionOfCudnn : public AttentionKernel {
     AttentionKernel::SetUp();
     if (IsSkipped()) return;
     if (!cuda::cudnn_missing().empty()) GTEST_SKIP() << cuda::cudnn_missing();
-    session_.emplace(arena_.emplace());
+    session_.emplace(arena_.emplace(), properties(), cuda::KernelCache({}));
   }
   void expect_right(const AttentionSpec& spec, double scale = 1) {
     const Case c{spec, {}, scale};

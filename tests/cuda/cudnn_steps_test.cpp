@@ -6,7 +6,7 @@
 #include "core/expect_error.hpp"
 #include "cuda/absent_device.hpp"
 #include "cuda/cuda_backend.hpp"
-#include "cuda/cudnn_attention.hpp"
+#include "cuda/cudnn_session.hpp"
 #include "cuda/device_buffer.hpp"
 #include "cuda/search_space.hpp"
 
@@ -20,7 +20,10 @@ struct Noted {
   int engines = 1;
   bool execution_fails = false;
 
-  int descriptors = 0, handles = 0, plans = 0;  // alive, alive, ever
+  bool takes_kept = true;
+
+  int descriptors = 0, handles = 0;  // alive
+  int plans = 0, reloaded = 0;       // ever made, and from what another process kept
   void* stream = nullptr;
   struct Execution {
     void* stream;
@@ -32,6 +35,7 @@ Noted noted;
 
 struct Descriptor {
   int kind;
+  std::string json;
   std::vector<const void*> pointers;
 };
 
@@ -46,24 +50,32 @@ Cudnn make_noting() {
   api.destroy = [](dnn::Handle) { return --noted.handles, 0; };
   api.set_stream = [](dnn::Handle, void* stream) { return noted.stream = stream, 0; };
   api.create_descriptor = [](int kind, dnn::RawDescriptor* made) {
-    return *made = new Descriptor{kind, {}}, ++noted.descriptors, 0;
+    return *made = new Descriptor{kind, {}, {}}, ++noted.descriptors, 0;
   };
   api.destroy_descriptor = [](dnn::RawDescriptor descriptor) {
     return delete static_cast<Descriptor*>(descriptor), --noted.descriptors, 0;
   };
   api.finalize = [](dnn::RawDescriptor descriptor) {
-    const int kind = static_cast<Descriptor*>(descriptor)->kind;
+    const auto& [kind, json, pointers] = *static_cast<const Descriptor*>(descriptor);
+    if (!json.empty()) return json == "the plan" && noted.takes_kept ? ++noted.reloaded, 0 : 1003;
     noted.plans += kind == dnn::execution_plan_descriptor;
     return kind == noted.fails_at ? 3000 : 0;
   };
   api.set = [](dnn::RawDescriptor descriptor, int attribute, int, std::int64_t count, const void* elements) {
+    if (attribute == dnn::plan_json)
+      static_cast<Descriptor*>(descriptor)
+          ->json.assign(static_cast<const char*>(elements), static_cast<std::size_t>(count));
     if (attribute == dnn::pack_pointers) {
       const auto* const all = static_cast<const void* const*>(elements);
       static_cast<Descriptor*>(descriptor)->pointers.assign(all, all + count);
     }
     return 0;
   };
-  api.get = [](dnn::RawDescriptor, int attribute, int, std::int64_t, std::int64_t* count, void* to) {
+  api.get = [](dnn::RawDescriptor, int attribute, int, std::int64_t wanted, std::int64_t* count, void* to) {
+    if (attribute == dnn::plan_json) {
+      *count = 8;
+      if (wanted >= 8) std::memcpy(to, "the plan", 8);
+    }
     if (attribute == dnn::heuristics_results) *count = noted.engines;
     if (attribute == dnn::plan_workspace_bytes) *static_cast<std::int64_t*>(to) = noted.workspace;
     return 0;
@@ -77,7 +89,7 @@ Cudnn make_noting() {
 
 class NoCompiler final : public Compiler {
  public:
-  NoCompiler() : Compiler(std::filesystem::path()) {}
+  explicit NoCompiler(std::filesystem::path cache) : Compiler(std::move(cache)) {}
   std::shared_ptr<const CompiledKernel> get(const KernelSource& source, const Architecture&) override {
     const auto number = numbers_.emplace(source.to_string(), numbers_.size()).first->second;
     CompiledKernel kernel;
@@ -99,7 +111,7 @@ class CudnnSteps : public testing::Test {
     const Problem& p = problem_;
     weights_ = std::make_shared<const Weights>(Weights::random(p.config, 1));
     try {
-      backend_ = make_cuda_backend(0, weights_, {}, std::make_shared<NoCompiler>());
+      backend_ = new_backend({});
     } catch (const Error& error) {
       GTEST_SKIP() << error.what();  // no run-time compiler
     }
@@ -113,6 +125,9 @@ class CudnnSteps : public testing::Test {
     EXPECT_EQ(noted.handles, 0);
   }
 
+  std::unique_ptr<Backend> new_backend(const std::filesystem::path& cache) const {
+    return make_cuda_backend(0, weights_, {}, std::make_shared<NoCompiler>(cache));
+  }
   Candidate candidate(const std::string& changes) const {
     Choices c = estimate_stack(problem_, {}, device_properties(0));
     c.tile = kCudnnTile;
@@ -164,6 +179,25 @@ TEST_F(CudnnSteps, CandidatesWithTheSameAttentionShareItsPlan) {
   EXPECT_EQ(noted.plans, 1);
   backend_->prepare(problem_, candidate("precision=bf16"));
   EXPECT_EQ(noted.plans, 2);
+}
+
+TEST_F(CudnnSteps, AnotherProcessTakesThePlanFromDisk) {
+  const std::filesystem::path folder = testing::TempDir() + "gnomon_cudnn_plans";
+  std::filesystem::remove_all(folder);
+  const auto prepare = [&] { new_backend(folder)->prepare(problem_, candidate("slices=all"))->run(call()); };
+  prepare();
+  EXPECT_EQ(noted.plans, 1);
+  prepare();
+  EXPECT_EQ(noted.plans, 1);
+  EXPECT_EQ(noted.reloaded, 1);
+  const auto files = KernelCache(folder).list();
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(files[0].kernel.source, "cuDNN's attention f16 b5 s33 h4 of 32 causal");
+  EXPECT_EQ(files[0].kernel.compiler, "cuDNN 9.99.0");
+  noted.takes_kept = false;  // it is made anew
+  prepare();
+  EXPECT_EQ(noted.plans, 2);
+  EXPECT_EQ(noted.executions.size(), 9u);
 }
 
 TEST_F(CudnnSteps, WhatItRefusesIsRefusedInItsWords) {

@@ -89,6 +89,8 @@ constexpr const char* kH200 =
         throw_internal("{} bytes of workspace", attention.workspace_bytes());
       alignas(16) char memory[16];
       attention.arguments(memory, memory, memory);
+      const DnnAttention again(s, {.handle = nullptr, .device_json = kH200}, attention.kept());
+      if (again.workspace_bytes() != attention.workspace_bytes()) throw_internal("a kept plan is another one");
     }
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
@@ -145,6 +147,9 @@ TEST(Cudnn, OurDeclarationsAreNvidias) {
       {dnn::heuristics_graph, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH},
       {dnn::heuristics_results, CUDNN_ATTR_ENGINEHEUR_RESULTS},
       {dnn::heuristics_device, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP},
+      {dnn::plan_handle, dnn::plan_engine_config - 1},  // its name is deprecated
+      {dnn::plan_json, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION},
+      {dnn::plan_device, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP},
       {dnn::plan_engine_config, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG},
       {dnn::plan_workspace_bytes, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE},
       {dnn::operation_pointwise_descriptor_at, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR},
