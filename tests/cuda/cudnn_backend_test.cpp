@@ -1,0 +1,65 @@
+// The stack with cuDNN's attention, on a device.
+#include <thread>
+
+#include "cuda/backend_fixture.hpp"
+#include "cuda/cudnn.hpp"
+
+namespace gnomon::test {
+namespace {
+
+class StackWithCudnn : public CudaBackendTest {
+ protected:
+  void SetUp() override {
+    CudaBackendTest::SetUp();
+    if (!IsSkipped() && !cuda::cudnn_missing().empty()) GTEST_SKIP() << cuda::cudnn_missing();
+  }
+};
+
+TEST_F(StackWithCudnn, MeetsTheContract) {
+  for (const char* text :
+       {"b4 s100 d128 h4 l3 f512", "b3 s41 d128 h4 l2 f512 bi", "b3 s33 d64 h4 l2 f128 pre finalnorm",
+        "b5 s65 d256 h2 l2 f256 relu inplace", "b3 s20 d128 h2 l2 f512 f16", "b3 s20 d128 h4 l2 f512 bf16"}) {
+    Posed posed(text, 21);
+    for (const char* changes : {"graph=on", "graph=off", "graph=on slices=2", "graph=on fused_qkv=off gemm_gelu=off"})
+      expect_right(posed, std::string("tile=cudnn precision=fp16 ") + changes,
+                   posed.problem.dtype == DType::bf16 ? 4 : 1);
+    // bf16 is eight times coarser than fp16, which the contract need not admit: the kernel is what is looked at.
+    expect_right(posed, "tile=cudnn precision=bf16", 8);
+  }
+}
+
+TEST_F(StackWithCudnn, NanStaysInItsSequence) {
+  Posed posed("b3 s12 d64 h4 l2 f128", 9);
+  set_value(posed.input.view(), 1, 3, 5, std::nan(""));
+  posed.expected = oracle(*posed.weights, posed.input.const_view(), std::nullopt);
+  expect_right(posed, "tile=cudnn precision=fp16");
+}
+
+TEST_F(StackWithCudnn, SharesAnEngineWithOtherThreads) {
+  Posed posed("b6 s30 d128 h4 l2 f256", 17);
+  const auto backend = backend_for(posed);
+  const auto graph = backend->prepare(posed.problem, with(posed, *backend, "tile=cudnn precision=fp16 graph=on"));
+  const auto launches = backend->prepare(posed.problem, with(posed, *backend, "tile=cudnn precision=fp16 graph=off"));
+  std::vector<std::thread> threads;
+  std::vector<std::string> faults(4);
+  for (std::size_t t = 0; t < faults.size(); ++t) {
+    threads.emplace_back([&, t] {
+      const cuda::Device::Current current(*device());
+      const cuda::Stream stream;
+      for (int round = 0; round < 20; ++round) {
+        OnCard card(posed);
+        Call call = card.call();
+        call.stream = stream;
+        ((t + static_cast<std::size_t>(round)) % 2 ? graph : launches)->run(call);
+        stream.synchronize();
+        const Verdict verdict = card.judge(posed);
+        if (!verdict.fault.empty() || verdict.worst > 1) faults[t] = describe(verdict);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& fault : faults) EXPECT_EQ(fault, "");
+}
+
+}  // namespace
+}  // namespace gnomon::test
