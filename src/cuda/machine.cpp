@@ -13,7 +13,8 @@ std::shared_ptr<const ResidentWeights> Machine::resident_weights() {
 
 DnnSession& Machine::cudnn_session() {
   const std::lock_guard lock(mutex_);
-  if (!cudnn_session_) cudnn_session_ = std::make_unique<DnnSession>(arena, device.properties(), kernels.compiler().cache());
+  if (!cudnn_session_)
+    cudnn_session_ = std::make_unique<DnnSession>(arena, device.properties(), kernels.compiler().cache());
   return *cudnn_session_;
 }
 
