@@ -13,7 +13,9 @@
 #include "cuda/device.hpp"
 #include "cuda/device_buffer.hpp"
 #include "cuda/nvrtc.hpp"
+#include "cuda/precompile.hpp"
 #include "plan/planner.hpp"
+#include "support/temporary_directory.hpp"
 
 namespace gnomon::cuda {
 namespace {
@@ -56,13 +58,12 @@ class AskedKernelsTest : public testing::Test {
     EXPECT_EQ(keys.size(), asked.kernels.size());
     return keys;
   }
-  // What one planning asks for. Every time is noise there, so every run takes another way.
-  static std::map<std::string, std::string> planned(const Architecture& architecture, const Problem& problem,
-                                                    const Constraints& constraints) {
+  // A process's planning, its kernels from that compiler. Every time is noise there, so every run takes another way.
+  static void plan(const Architecture& architecture, const Problem& problem, const Constraints& constraints,
+                   const std::shared_ptr<Compiler>& compiler) {
     const AbsentDevice device(architecture);
-    const auto keys = std::make_shared<Keys>();
     const auto weights = std::make_shared<const Weights>(Weights::random(problem.config, 1));
-    const auto backend = make_cuda_backend(0, weights, constraints, keys);
+    const auto backend = make_cuda_backend(0, weights, constraints, compiler);
     const DeviceBuffer input(static_cast<std::size_t>(problem.elements()) * size_of(problem.dtype)),
         output(input.bytes()), mask(static_cast<std::size_t>(problem.tokens()));
     const std::array<std::int64_t, 3> shape = {problem.batch, problem.seq, problem.config.d_model};
@@ -71,7 +72,6 @@ class AskedKernelsTest : public testing::Test {
     call.output = TensorView::contiguous(problem.inplace ? input.data() : output.data(), problem.dtype, shape);
     if (problem.mask) call.mask = MaskView{mask.as<std::uint8_t>(), {problem.batch, problem.seq}, {problem.seq, 1}};
     Planner(*backend, steady_clock()).plan(problem, call, {.budget_seconds = 0.5, .constraints = constraints});
-    return keys->asked();
   }
 };
 
@@ -86,12 +86,31 @@ TEST_F(AskedKernelsTest, ThePlannerAsksForNoOthers) {
       const Problem problem = parse_problem(text);
       const std::set<std::string> keys = foreseen(architecture, problem);
       for (const Constraints* constraints : {&any, &exact}) {
-        const auto asked = planned(architecture, problem, *constraints);
-        EXPECT_GT(asked.size(), 10u);
-        for (const auto& [key, source] : asked) EXPECT_TRUE(keys.contains(key)) << source;
+        const auto asked = std::make_shared<Keys>();
+        plan(architecture, problem, *constraints, asked);
+        EXPECT_GT(asked->asked().size(), 10u);
+        for (const auto& [key, source] : asked->asked()) EXPECT_TRUE(keys.contains(key)) << source;
       }
     }
   }
+}
+
+// Its head is too wide for our attention, whose kernels take longest to compile.
+TEST_F(AskedKernelsTest, AProcessCompilesNothingAfterwards) {
+  const test::TemporaryDirectory cache;
+  const Problem problem = parse_problem("b1 s4 d512 h1 l1 f16");
+  const KernelWish wish{.architectures = {"sm_90a"}, .problems = {problem}, .cache = cache.path(), .threads = 2};
+  for (const bool again : {false, true}) {
+    const KernelWishes made = precompile(wish);
+    EXPECT_GT(made.kernels.size(), 10u);
+    for (const KernelReport& kernel : made.kernels) {
+      EXPECT_EQ(kernel.failed, "");
+      EXPECT_EQ(kernel.from_cache, again) << kernel.name;
+    }
+  }
+  const auto compiler = std::make_shared<Compiler>(cache.path());
+  plan(Architecture::parse("sm_90a"), problem, {}, compiler);
+  EXPECT_EQ(compiler->compilations(), 0);
 }
 
 TEST_F(AskedKernelsTest, ADeviceOfTheArchitectureAsksByTheSameNames) {

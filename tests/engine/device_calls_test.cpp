@@ -66,7 +66,8 @@ TEST_F(DeviceCalls, ThreeHundredLengthsInARow) {
     if (seq == 300) first = largest;
   }
   EXPECT_GT(engine.stats().plans_evicted, 280);
-  constexpr std::int64_t kWorkspace = std::int64_t{64} << 20;  // of the products' algorithms, other ones for each length
+  constexpr std::int64_t kWorkspace = std::int64_t{64}
+                                      << 20;  // of the products' algorithms, other ones for each length
   EXPECT_LE(largest, first + kWorkspace);
 }
 
