@@ -120,6 +120,7 @@ class Watch:
             len(self._tensors) == len(newer._tensors)
             and all(map(operator.is_, self._tensors, newer._tensors))
             and self._versions == newer._versions
+            and self._addresses == newer._addresses  # share_memory() moves a storage, and so all that is set to it
             and all(before.dtype is now.dtype and before.is_set_to(now) for before, now in pairs)
         )
 

@@ -114,7 +114,7 @@ class Stack:
         words += [self.norm_placement, self.activation]
         words += [] if "layers.0.attn.q_proj.bias" in names else ["nobias"]
         words += ["finalnorm"] if "norm.weight" in names else []
-        return " ".join([*words, f"eps={next(iter(self._eps.values()))!r}"])
+        return " ".join([*words, f"eps={float(next(iter(self._eps.values())))!r}"])
 
     def places(self) -> List[Any]:
         """Where each weight lies: of the same memory, the same weights."""

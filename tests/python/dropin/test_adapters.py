@@ -45,6 +45,12 @@ def test_encoders_of_every_kind(norm_first, batch_first, final_norm, activation)
     check(family, fast(family), torch.randn(3, 7, D), ragged(3, 7))
 
 
+def test_an_eps_of_numpy():
+    numpy = pytest.importorskip("numpy")
+    family = Family("eps", lambda: encoder(layer_norm_eps=numpy.float64(1e-3)), call_encoder)
+    check(family, fast(family), torch.randn(3, 7, D))
+
+
 @pytest.mark.skipif(
     "bias" not in nn.TransformerEncoderLayer.__init__.__code__.co_varnames,
     reason="PyTorch before 2.1 has no bias=False",

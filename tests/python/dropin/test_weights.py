@@ -257,6 +257,20 @@ def test_attributes_that_change_on_every_call_pack_nothing(family, monkeypatch):
     assert len(refreshed) == 2
 
 
+@families
+def test_weights_that_move_into_shared_memory_are_read_there(family, monkeypatch):
+    """Nothing of PyTorch's own looks any different but the address; the old memory is gone."""
+    from gnomon._engine import Engine
+
+    refreshed, refresh = [], Engine.refresh
+    module, x = fast(family), torch.randn(2, 6, D)
+    check(family, module, x)
+    monkeypatch.setattr(Engine, "refresh", lambda self, tensors: refreshed.append(1) or refresh(self, tensors))
+    module.share_memory()
+    check(family, module, x)
+    assert len(refreshed) == 1
+
+
 def test_new_weights_keep_the_plans():
     module, x = fast(FEW[0], effort="measure"), torch.randn(2, 6, D)
     with torch.inference_mode():
