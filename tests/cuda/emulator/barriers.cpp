@@ -36,7 +36,7 @@ void arrive_and_wait(std::uint32_t id, std::uint32_t threads, bool value) {
     release(barrier);
     yield_sometimes();
   } else {
-    block(threads == 0 ? std::string("__syncthreads") : fmt::format("barrier {} of {} threads", id, threads));
+    block({threads == 0 ? "__syncthreads" : "barrier {} of {} threads", id, threads});
   }
 }
 
@@ -68,8 +68,8 @@ MBarrier& barrier_at(const Location& at, std::uint32_t address, const char* what
   return *barrier;
 }
 
-std::string wait_text(std::uint32_t offset, std::uint32_t parity) {
-  return fmt::format("mbarrier at {:#x}, phase of parity {}", offset + kSharedAt, parity);
+Thread::Waiting for_phase(std::uint32_t offset, std::uint32_t parity) {
+  return {"mbarrier at {:#x}, phase of parity {}", offset + kSharedAt, parity};
 }
 
 void finish_phase_if_all_in(MBarrier& barrier) {
@@ -79,7 +79,7 @@ void finish_phase_if_all_in(MBarrier& barrier) {
   barrier.missing = barrier.arrivals;
   std::vector<Thread*> others;
   for (Thread* thread : barrier.waiting) {
-    if (thread->waits_for_parity == parity) {
+    if (thread->waits_for.second == parity) {
       cluster->wake(thread);
     } else {
       others.push_back(thread);
@@ -109,7 +109,7 @@ void cluster_barrier() {
     release_cluster();
     yield_sometimes();
   } else {
-    block("the cluster's barrier");
+    block({"the cluster's barrier"});
   }
 }
 
@@ -163,8 +163,7 @@ bool mbarrier_try_wait(std::uint32_t address, std::uint32_t parity) {
   if (cluster->random.once_in(8)) yield();
   if ((barrier.phase & 1) != parity) return true;
   barrier.waiting.push_back(current);
-  current->waits_for_parity = parity;
-  block(wait_text(at.offset, parity));
+  block(for_phase(at.offset, parity));
   return (barrier.phase & 1) != parity;  // not when the next phase has ended too: the hardware says no either
 }
 
@@ -178,7 +177,8 @@ bool mbarrier_test_wait(std::uint32_t address, std::uint32_t parity) {
   if (cluster->events != before) {
     current->polls = 0;
   } else if (++current->polls > kMostPolls) {
-    fail("polls for ever, nobody else can go on: {}{}", wait_text(at.offset, parity), barriers_report(*cluster));
+    fail("polls for ever, nobody else can go on: {}{}", for_phase(at.offset, parity).to_string(),
+         barriers_report(*cluster));
   }
   return (barrier.phase & 1) != parity;
 }

@@ -110,7 +110,7 @@ void meet(const char* what, std::uint32_t mask, void* argument, void (*work)(Mee
     finish(warp, static_cast<std::size_t>(found - warp.meetings.begin()));
     if (cluster->random.once_in(4)) yield();
   } else {
-    block(fmt::format("{} of lanes {:#010x}", what, mask));
+    block({" of lanes {:#010x}", mask, 0, what});
   }
 }
 

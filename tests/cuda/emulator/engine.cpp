@@ -40,16 +40,16 @@ void fail_at(const std::string& what) {
   throw_internal("{}{}", current ? place_of(*current) + ": " : std::string(), what);
 }
 
-void block(std::string what) {
+void block(const Thread::Waiting& what) {
   Thread* const self = current;
-  self->waits_for = std::move(what);
+  self->waits_for = what;
   Fiber::change(self->fiber, *cluster->servers_[static_cast<std::size_t>(self->cta->rank)]);
   if (cluster->error_) throw Abandoned();
 }
 
 void yield() {
   current->cta->runnable.push_back(current);
-  block("its turn");
+  block({"its turn"});
 }
 
 void yield_sometimes() {
@@ -238,7 +238,7 @@ void Cluster::serve(int rank) {
 }
 
 std::string Cluster::deadlock() const {
-  std::map<std::string, std::string> groups;  // what for: who
+  std::map<Thread::Waiting, std::string> groups;  // what for: who
   for (const auto& cta : ctas) {
     for (std::size_t t = 0; t < cta->threads.size();) {
       const Thread& first = *cta->threads[t];
@@ -254,7 +254,7 @@ std::string Cluster::deadlock() const {
     }
   }
   std::string text = "deadlock: nobody can go on. CTA:threads that wait:";
-  for (const auto& [what, who] : groups) text += fmt::format("\n  {}: {}", who, what);
+  for (const auto& [what, who] : groups) text += fmt::format("\n  {}: {}", who, what.to_string());
   return text + barriers_report(*this);
 }
 

@@ -50,10 +50,16 @@ struct Thread {
   Cta* cta = nullptr;
   Fiber fiber;
   bool started = false, exited = false;
-  std::string waits_for;  // what a blocked thread is blocked at
+  // What a blocked thread is blocked at: a format of two arguments, written out only for a report.
+  struct Waiting {
+    const char* what = "";
+    std::uint64_t first = 0, second = 0;
+    const char* name = "";  // before it
+    auto operator<=>(const Waiting&) const = default;
+    std::string to_string() const { return name + fmt::format(fmt::runtime(what), first, second); }
+  } waits_for;
 
   int block_result = 0;                    // of __syncthreads_or
-  std::uint32_t waits_for_parity = 0;      // of an mbarrier
   std::uint64_t polls = 0;                 // while nothing happened
   std::vector<std::uint32_t> unpublished;  // words of shared memory that it wrote since its last proxy fence
 
@@ -166,7 +172,7 @@ class Cluster {
   static void thread_main(void* thread);
 
  private:
-  friend void block(std::string what);
+  friend void block(const Thread::Waiting& what);
   void serve(int rank);
   Thread* choose(int rank);
   void draw_urgencies(Cta& cta);
@@ -187,7 +193,7 @@ class Cluster {
 extern Cluster* cluster;  // that runs
 
 // The running thread waits until somebody wakes it, or gives way to others.
-void block(std::string what);
+void block(const Thread::Waiting& what);
 void yield();
 void yield_sometimes();
 
