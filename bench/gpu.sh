@@ -43,6 +43,10 @@ lacks() { # says why a step did not run
   exit 77
 }
 
+need_device() { # tests without one are skipped, and would pass
+  "$bin/gnomon" info --json | grep -q '"cuda:0"' || lacks "gnomon info shows no CUDA device"
+}
+
 gpu_tests() { # FILTER: in shards side by side, for most of their time is the host's
   local status=0 pids=() pid i
   for ((i = 0; i < shards; ++i)); do
@@ -63,6 +67,7 @@ sanitizer() { # TOOL
     [[ -x $tool ]] && break
   done
   [[ -x $tool ]] || lacks "compute-sanitizer is not installed"
+  need_device
   "$tool" --tool "$1" --error-exitcode 1 --print-limit 5 "$bin/gnomon_test_cuda" --gtest_filter="$some_tests"
 }
 
@@ -96,11 +101,13 @@ run_step() {
           echo "commit $commit" >> "$results/device.txt"
           cat "$results/device.txt"
           "$bin/gnomon" info --json ;;
-    tests) gpu_tests '-Kernels/*' && engine_tests ;;
+    tests) need_device
+           gpu_tests '-Kernels/*' && engine_tests ;;
     bench) "$bin/gnomon" bench --device cuda:0 --budget $((limit - 60 > 30 ? limit - 60 : 30)) --json "$results/bench.json" \
              --note "commit=$commit" ;;
     memcheck | racecheck | synccheck) sanitizer "$name" ;;
-    portable) GNOMON_CUDA_ARCH=compute_80 gpu_tests "$portable_tests" ;;
+    portable) need_device
+              GNOMON_CUDA_ARCH=compute_80 gpu_tests "$portable_tests" ;;
     dropin) need_torch
             "$python" -c 'import pytest' 2> /dev/null || lacks "$python has no pytest"
             "$python" -m pytest -q -p no:cacheprovider "$root/tests/python/dropin/test_cuda.py" ;;

@@ -16,7 +16,7 @@ class Machine:
     def __init__(self, folder):
         self.binaries, self.tools, self.results = folder / "binaries", folder / "tools", folder / "results"
         for name, text in {
-            "binaries/gnomon": 'echo "gnomon $*"; while [[ $# -gt 0 ]]; do [[ $1 == --json ]] && echo \'"planning_seconds": 1.5,\' > "$2"; shift; done',
+            "binaries/gnomon": 'echo "gnomon $*"; [[ $1 == info ]] && echo "\\"cuda:0\\""; while [[ $# -gt 0 ]]; do [[ $1 == --json ]] && echo \'"planning_seconds": 1.5,\' > "$2"; shift; done',
             "binaries/gnomon_test_cuda": 'echo "[  PASSED  ] shard $GTEST_SHARD_INDEX of $GTEST_TOTAL_SHARDS, arch ${GNOMON_CUDA_ARCH:-own}, $*"',
             "tools/nvidia-smi": 'echo "GPU 0: A GPU (UUID: x)"',
             "tools/compute-sanitizer": 'echo "sanitizer $*"',
@@ -86,6 +86,9 @@ def test_what_is_missing_is_said(machine):
     (machine.tools / "compute-sanitizer").unlink()
     machine.environment["CUDA_HOME"] = "/nowhere"
     _, summary = machine.run("memcheck", "peers", "info", code=1)
+    machine.program(machine.binaries / "gnomon", "echo nothing")
+    _, without_device = machine.run("tests", "portable", code=1)
+    assert {without_device[step] for step in ("tests", "portable")} == {"not run: gnomon info shows no CUDA device"}
     assert summary["memcheck"] == "not run: compute-sanitizer is not installed"
     assert "no PyTorch that finds a GPU" in summary["peers"] and summary["info"].startswith("passed")
 
