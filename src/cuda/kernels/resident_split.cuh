@@ -163,26 +163,51 @@ struct Features {
 
   // --- the layer
 
-  // K and V go out as soon as they are there, and travel under the products that follow. Q takes its operand's place.
+  // K and V go out as soon as they are there, and travel under the products that follow; where there are registers for
+  // two accumulators, under the first part of the next one they are packed and stored too. Q takes its operand's place.
   __device__ __forceinline__ void project() {
-    float d[kValues];
+    constexpr bool kUnderNext = 3 * kValues + kPacked + 40 <= S::l.registers;
+    float d[kValues], e[kUnderNext ? kValues : 1];
     u32 a[kPacked];
-    const auto product = [&](int bias_at) {
-      const float2 bias = doubled(bias_at);
-      multiply<true>(d, tokens_operand());
-      finish(d);
-      add_to_tokens(d, bias);
-      pack_rows(a, d);
+    const auto pack = [&](float(&of)[kValues], float2 bias) {
+      add_to_tokens(of, bias);
+      pack_rows(a, of);
+    };
+    const auto give_keys = [&](float(&of)[kValues], float2 bias) {
+      pack(of, bias);
+      wait_for_receivers(S::l.hidden_over_keys ? barriers::keys_free() : barriers::keys_taken(), parity() ^ 1);
+      store_keys(a, 0);
+      send_keys(0, barriers::keys_ready());
+    };
+    const auto give_values = [&](float(&of)[kValues], float2 bias) {
+      pack(of, bias);
+      store_keys(a, S::l.values_at);
+      send_keys(S::l.values_at, barriers::values_ready());
     };
     expect_keys();
-    product(S::l.bias_k);
-    wait_for_receivers(S::l.hidden_over_keys ? barriers::keys_free() : barriers::keys_taken(), parity() ^ 1);
-    store_keys(a, 0);
-    send_keys(0, barriers::keys_ready());
-    product(S::l.bias_v);
-    store_keys(a, S::l.values_at);
-    send_keys(S::l.values_at, barriers::values_ready());
-    product(S::l.bias_q);
+    const float2 bias_k = doubled(S::l.bias_k), bias_v = doubled(S::l.bias_v), bias_q = doubled(S::l.bias_q);
+    multiply<true>(d, tokens_operand());
+    if constexpr (kUnderNext) {
+      multiply<true, true>(e, tokens_operand(), [&](int unit) {
+        if (unit > 0) return;
+        wgmma::settle(d);
+        give_keys(d, bias_k);
+      });
+      multiply<true, true>(d, tokens_operand(), [&](int unit) {
+        if (unit > 0) return;
+        wgmma::settle(e);
+        give_values(e, bias_v);
+      });
+    } else {
+      finish(d);
+      give_keys(d, bias_k);
+      multiply<true>(d, tokens_operand());
+      finish(d);
+      give_values(d, bias_v);
+      multiply<true>(d, tokens_operand());
+    }
+    finish(d);
+    pack(d, bias_q);
     meet();
     store_operand(a, tokens_operand());
     meet();
