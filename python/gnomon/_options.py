@@ -20,6 +20,9 @@ def engine_options(options: Mapping[str, Any]) -> Tuple[Dict[str, str], str]:
         raise CallerError(f"padded_rows is {padded_rows!r}; expected one of {', '.join(_PADDED_ROWS)}")
     if "device" in rest:
         raise CallerError("option device: it is the module's own; move the module instead")
+    folder = rest.get("plan_dir")
+    if folder is not None and not isinstance(folder, (str, os.PathLike)):
+        raise CallerError(f"option plan_dir: expected a path, or None for plans in memory only, got {folder!r}")
     texts = {name: _text(value) for name, value in rest.items()}
     library().dll.gnomon_options_destroy(make_options(texts))
     return texts, padded_rows

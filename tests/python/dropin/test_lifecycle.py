@@ -267,6 +267,7 @@ def test_optimize_again_replaces_the_options():
         ({"padded_rows": "zero"}, "padded_rows"),
         ({"device": "cuda:0"}, "device"),
         ({"budget": "soon"}, "budget"),
+        ({"plan_dir": 5}, "plan_dir: expected a path"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_changes(options, word):
