@@ -217,6 +217,10 @@ Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& fo
   std::vector<Choice> changes;
   if (is_forced("path", "plain")) {
     changes = to_candidate(plain_choices()).choices();
+  } else if (is_forced("path", "resident") && choices.path != Path::resident) {
+    Choices c = resident_choices("first");
+    c.causal_skip = choices.causal_skip, c.graph = choices.graph, c.slices = choices.slices;
+    changes = to_candidate(c).choices();
   } else if (is_forced("fused_attention", "off")) {
     changes = {{"causal_skip", "off"}, {"mask_elision", "off"}, {"fused_qkv", "off"}, {"precision", "fp32"}};
   }

@@ -137,9 +137,12 @@ TEST(ResidentSplitForms, AreNotSearched) {
         for (const Choice& choice : alternative) EXPECT_THAT(choice.value, testing::Not(testing::HasSubstr("split")));
       }
     }
-    cuda::Choices forced;
-    forced.path = cuda::Path::resident, forced.precision = cuda::Precision::fp16, forced.tile = "split-c2";
-    EXPECT_FALSE(cuda::refuses(problem, {}, cuda::to_candidate(forced), hopper()));
+    for (const cuda::Choices& base : {estimate, cuda::estimate_stack(problem, {.fp32_only = true}, hopper())}) {
+      const Candidate forced = cuda::forced_candidate(base, {{"path", "resident"}, {"tile", "split-c2"}});
+      EXPECT_EQ(forced.get("tile"), "split-c2");
+      const auto refusal = cuda::refuses(problem, {}, forced, hopper());
+      EXPECT_FALSE(refusal) << refusal->reason;
+    }
   }
 }
 
