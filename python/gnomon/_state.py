@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
@@ -71,6 +72,12 @@ class State:
     def refresh(self) -> None:
         """The next call reads every weight again."""
         self._refreshed = object()
+
+    def stepped(self, parameters: "set[int]") -> None:
+        """An optimizer wrote parameters with these ids."""
+        view = self._view
+        if view is not None and view.stack is not None and view.watch.holds_any(parameters):
+            self.refresh()
 
     def request(self, module: nn.Module, args: Any, kwargs: Any, may_be_thrown_away: bool = False) -> Request:
         """The call in the library's terms. Raises NotRecognised when the module's own forward has to answer.
@@ -219,6 +226,27 @@ _all: "weakref.WeakSet[State]" = weakref.WeakSet()
 _making = threading.Lock()
 
 
+@functools.lru_cache(maxsize=None)
+def _follow_optimizers() -> None:
+    """Fused optimizers, PyTorch's own and others', write weights without PyTorch's counting it. Before 2.0 there is no such
+    hook."""
+    try:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+    except ImportError:
+        return
+    register_optimizer_step_post_hook(_after_step)
+
+
+def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    if _modes.compiling():  # compiled steps are counted
+        return
+    with _making:
+        states = list(_all)
+    parameters = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for state in states:
+        state.stepped(parameters)
+
+
 def state_of(module: nn.Module) -> Optional[State]:
     return _states.get(module)
 
@@ -228,6 +256,7 @@ def adopt(module: nn.Module, options: Optional[Mapping[str, Any]] = None) -> Sta
     with _making:
         state = _states.get(module)
         if state is None or options is not None:
+            _follow_optimizers()
             chosen = getattr(type(module), "gnomon_options", {}) if options is None else options
             state = _states[module] = State(module, chosen)
         return state

@@ -124,6 +124,9 @@ class Watch:
             and all(before.dtype is now.dtype and before.is_set_to(now) for before, now in pairs)
         )
 
+    def holds_any(self, ids: "set[int]") -> bool:
+        return not ids.isdisjoint(map(id, self._tensors))
+
     def _same_hook_holders(self) -> bool:
         """An empty hook dictionary equals another: who replaces one and then fills it is seen by the handle's number."""
         now = [*chain.from_iterable(map(hooks_of, self._modules)), *GLOBAL_HOOKS]

@@ -67,6 +67,16 @@ def step_of_an_optimizer(module):
     torch.optim.SGD(module.parameters(), lr=0.1).step()
 
 
+def step_of_a_fused_optimizer(module):
+    """It writes without PyTorch's counting it."""
+    for parameter in module.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    try:
+        torch.optim.Adam(module.parameters(), lr=0.1, fused=True).step()
+    except RuntimeError as reason:
+        pytest.skip(f"this PyTorch has none for the CPU: {reason}")
+
+
 def one_bias_alone(module):
     with torch.no_grad():
         [p for p in module.parameters() if p.dim() == 1][-1][0] += 1
@@ -113,6 +123,7 @@ CHANGES = {
     "p.add_": add_in_place,
     "p.data.add_ and refresh": add_to_data_and_refresh,
     "optimizer step": step_of_an_optimizer,
+    "fused optimizer step": step_of_a_fused_optimizer,
     "one bias": one_bias_alone,
     "swapped layers": swap_two_layers,
     "swapped weights": swap_two_layers_weights,
@@ -255,6 +266,36 @@ def test_attributes_that_change_on_every_call_pack_nothing(family, monkeypatch):
     gnomon.refresh(module)
     check(family, module, x)
     assert len(refreshed) == 2
+
+
+def has_step_hooks() -> bool:
+    try:
+        from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_step_hooks(), reason="PyTorch before 2.0 has no hook for every optimizer")
+def test_a_step_is_of_the_modules_whose_weights_it_writes(monkeypatch):
+    """An optimizer that counts nothing, as other packages' do; a module that it does not train stays as it is."""
+    from gnomon._engine import Engine
+
+    class Silent(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            super().__init__(parameters, {})
+
+        def step(self):
+            for parameter in self.param_groups[0]["params"]:
+                parameter.data.add_(0.1)
+
+    refreshed, refresh = [], Engine.refresh
+    trained, teacher, x = fast(FEW[0], 1), fast(FEW[0], 2), torch.randn(2, 6, D)
+    check(FEW[0], trained, x), check(FEW[0], teacher, x)
+    monkeypatch.setattr(Engine, "refresh", lambda self, tensors: refreshed.append(self) or refresh(self, tensors))
+    Silent(trained.parameters()).step()
+    check(FEW[0], trained, x), check(FEW[0], teacher, x)
+    assert refreshed == gnomon._state.state_of(trained).engines
 
 
 @families
