@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/wait.h>
 
 #include <cstdlib>
 
@@ -64,21 +65,31 @@ TEST(CudnnAttention, RefusesWithFigures) {
   EXPECT_EQ(reason(spec(DType::bf16, 1, 10, 1, 64, true)), cudnn_missing());
 }
 
-// An H200 in the words that cuDNN describes a device with.
+// An H200 in the words that cuDNN describes a device with: those of 9.19 and 9.27, which are not documented.
 constexpr const char* kH200 =
     R"({"cudaDeviceId":0,"deviceName":"NVIDIA H200","deviceVer":900,"driverVer":13000,"isTccDriver":0,)"
     R"("l2CacheSize":62914560,"maxBlockSize":[1024,1024,64],"maxCtasPerSM":32,"maxGridSize":[2147483647,65535,65535],)"
     R"("maxRegistersPerSM":65536,"maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,)"
     R"("maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"memClockRateKHz":3201000,"multiProcessorCount":132,)"
+    R"("memoryBusWidth":6144,"oversizedSharedMemoryPerBlock":0,"smCountOrigin":0,)"
     R"("pciDeviceId":0,"regsPerBlock":65536,"reservedSharedMemoryPerBlock":1024,"smClockRateKHz":1980000,)"
     R"("supportCoopLaunch":1,"totalGlobalMem":150110011392,"warpSize":32})";
 
 // Plans are made for a device that is described: every engine that would run is found and compiled. In a process of its
 // own, since it must meet our fake driver before any other.
+constexpr int kOtherWords = 77;
 [[noreturn]] void plan_on_an_h200_that_is_not_there() {
   if (!dlopen((kFakes / "libcuda-fake.so").c_str(), RTLD_NOW | RTLD_GLOBAL)) {
     fmt::print(stderr, "{}\n", dlerror());
     std::exit(2);
+  }
+  try {
+    DnnDescriptor device(dnn::device_properties_descriptor);
+    device.set_all(dnn::device_json, dnn::type_char, std::string_view(kH200));
+    device.finalize();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    std::exit(kOtherWords);
   }
   try {
     for (const AttentionSpec& s : {spec(DType::f16, 64, 100, 8, 64, true), spec(DType::f16, 8, 1024, 4, 128, true),
@@ -103,7 +114,13 @@ TEST(CudnnDeathTest, ItsEnginesKnowOurGraph) {
   GNOMON_SKIP_WITHOUT_FAKES();
   if (!cudnn_missing().empty()) GTEST_SKIP() << cudnn_missing();
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_EXIT(plan_on_an_h200_that_is_not_there(), testing::ExitedWithCode(0), "");
+  int exit_code = -1;
+  const auto planned = [&](int status) {
+    exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return exit_code == 0 || exit_code == kOtherWords;
+  };
+  EXPECT_EXIT(plan_on_an_h200_that_is_not_there(), planned, "");
+  if (exit_code == kOtherWords) GTEST_SKIP() << "cuDNN " << cudnn().version_text << " describes devices in other words";
 }
 
 #ifdef CUDNN_GRAPH_H_

@@ -8,6 +8,7 @@ FAKE_EXPORT int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
 FAKE_EXPORT int cuDeviceGetCount(int* count) { return *count = 0, 0; }
 FAKE_EXPORT int cuLibraryLoadData(void** library, ...) { return *library = library, 0; }
 FAKE_EXPORT int cuLibraryGetKernel(void** kernel, ...) { return *kernel = kernel, 0; }
+FAKE_EXPORT int cuKernelGetFunction(void** function, ...) { return *function = function, 0; }
 FAKE_EXPORT int cuKernelGetAttribute(int* value, ...) { return *value = 0, 0; }
 FAKE_EXPORT int cuModuleLoadData(void** module, ...) { return *module = module, 0; }
 FAKE_EXPORT int cuModuleLoadDataEx(void** module, ...) { return *module = module, 0; }
@@ -50,4 +51,5 @@ FAKE(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 FAKE(cuOccupancyMaxPotentialClusterSize)
 FAKE(cuStreamGetCtx)
 FAKE(cuStreamSynchronize)
+FAKE(cuTensorMapEncodeIm2col)
 FAKE(cuTensorMapEncodeTiled)
