@@ -88,7 +88,6 @@ Cluster::Cluster(const Shape& shape, std::uint64_t seed, std::int64_t first_bloc
     }
     cta->product_log.resize((cta->warps.size() + 3) / 4);
     cta->shared_operands.resize(cta->product_log.size());
-    draw_urgencies(*cta);
     for (int t = 0; t < shape.threads; ++t) {
       auto thread = std::make_unique<Thread>();
       thread->number = t;
@@ -105,6 +104,7 @@ Cluster::Cluster(const Shape& shape, std::uint64_t seed, std::int64_t first_bloc
       cta->runnable.push_back(thread.get());
       cta->threads.push_back(std::move(thread));
     }
+    draw_urgencies(*cta);
     ctas.push_back(std::move(cta));
     servers_.push_back(std::make_unique<Fiber>());
     turn_.push_back(std::make_unique<std::binary_semaphore>(0));
@@ -132,19 +132,20 @@ void Cluster::thread_main(void* argument) {
   Fiber::change(self->fiber, *cluster->servers_[static_cast<std::size_t>(self->cta->rank)], true);
 }
 
-// Of a CTA and its warps; often whole warpgroups stay behind together.
+// Of a CTA and its threads: whole warpgroups, warps or single lanes stay behind together.
 void Cluster::draw_urgencies(Cta& cta) {
   cta.urgency = static_cast<std::uint32_t>(random.next());
-  const bool groups = random.once_in(2);
-  for (const auto& warp : cta.warps) {
-    warp->urgency = groups && warp->number % 4 != 0 ? cta.warps[static_cast<std::size_t>(warp->number - 1)]->urgency
-                                                    : static_cast<std::uint32_t>(random.next());
+  const int together = std::array{128, 32, 1}[random.below(3)];
+  for (const auto& thread : cta.threads) {
+    thread->urgency = thread->number % together == 0
+                          ? static_cast<std::uint32_t>(random.next())
+                          : cta.threads[static_cast<std::size_t>(thread->number - 1)]->urgency;
   }
 }
 
 std::size_t Cluster::pick(const Cta& cta) {
   const auto& list = cta.runnable;
-  const auto urgency = [&](std::size_t i) { return list[i]->warp->urgency; };
+  const auto urgency = [&](std::size_t i) { return list[i]->urgency; };
   std::size_t best = random.below(list.size());
   if (order == Order::any || random.once_in(order == Order::strict ? 512 : 8)) return best;
   if (order == Order::of_two) {

@@ -46,6 +46,7 @@ struct Accumulators;  // wgmma.hpp
 struct Thread {
   Index3 thread_index, block_index, block_dim, grid_dim;
   int number = 0, lane = 0;
+  std::uint32_t urgency = 0;
   Warp* warp = nullptr;
   Cta* cta = nullptr;
   Fiber fiber;
@@ -104,7 +105,7 @@ struct Warp {
   int number = 0;
   Cta* cta = nullptr;
   Thread* lanes[32] = {};
-  std::uint32_t exited = 0, urgency = 0;
+  std::uint32_t exited = 0;
   std::vector<Meeting> meetings;
   std::deque<std::unique_ptr<Product>> products;  // issued, not all run
   std::uint64_t first_product = 0, products_run = 0;
@@ -155,8 +156,8 @@ class Cluster {
   // Drawn for the whole run: of four, how often work of the hardware is done at once, and is its destination spoilt
   // before.
   std::uint64_t eagerness = 0, spoils = 0;
-  // By what the next thread is drawn: any; the more urgent of two; or always one of the most urgent warp, so that
-  // others fall behind as far as they can.
+  // By what the next thread is drawn: any; the more urgent of two; or always the most urgent, so that others fall behind
+  // as far as they can.
   enum class Order { any, of_two, strict } order = Order::any;
   bool eager() { return random.below(4) < eagerness; }
   bool spoil() { return random.below(4) < spoils; }
