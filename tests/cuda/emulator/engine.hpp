@@ -156,8 +156,8 @@ class Cluster {
   // Drawn for the whole run: of four, how often work of the hardware is done at once, and is its destination spoilt
   // before.
   std::uint64_t eagerness = 0, spoils = 0;
-  // By what the next thread is drawn: any; the more urgent of two; or always the most urgent, so that others fall behind
-  // as far as they can.
+  // By what the next thread is drawn: any; the more urgent of two; or always the most urgent, so that others fall
+  // behind as far as they can.
   enum class Order { any, of_two, strict } order = Order::any;
   bool eager() { return random.below(4) < eagerness; }
   bool spoil() { return random.below(4) < spoils; }
