@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Sequence
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 
@@ -33,6 +34,8 @@ _version = operator.attrgetter("_version")
 _requires_grad = operator.attrgetter("requires_grad")
 # PyTorch's own: the one class whose forward is in parts, and the way to every forward.
 _METHODS = {nn.TransformerEncoderLayer: ("_sa_block", "_ff_block"), nn.Module: ("__call__", "_call_impl")}
+_FUNCTIONS = ("linear", "layer_norm", "gelu", "relu", "multi_head_attention_forward", "scaled_dot_product_attention")
+FUNCTIONS = {name: getattr(F, name) for name in _FUNCTIONS if hasattr(F, name)}
 
 
 def _methods_of(kind: type) -> List[str]:
@@ -57,9 +60,10 @@ class Watch:
         self._types = list(map(type, self._modules))
         own = [kind for kind in type(root).__mro__ if "forward" in vars(kind)]  # the last word is Gnomon's, the rest is not
         classes = dict.fromkeys([*self._types, *own, *_METHODS])
-        methods = [(kind, name) for kind in classes for name in _methods_of(kind)]
-        self._classes, self._methods = [kind for kind, _ in methods], [name for _, name in methods]
-        self._code = list(map(getattr, self._classes, self._methods))
+        methods: List[Any] = [(kind, name) for kind in classes for name in _methods_of(kind)]
+        methods += [(F, name) for name in FUNCTIONS]
+        self._owners, self._methods = [owner for owner, _ in methods], [name for _, name in methods]
+        self._code = list(map(getattr, self._owners, self._methods))
         # dict equality looks at identities first, so it is as cheap as it is thorough.
         self._dicts = [vars(part) for part in parts]
         self._copies = [dict(d) for d in self._dicts]
@@ -103,7 +107,7 @@ class Watch:
             and self._own.as_before(vars(root))
             and any(self._hooks) == self._had_hooks
             and list(map(type, self._modules)) == self._types
-            and list(map(getattr, self._classes, self._methods)) == self._code
+            and list(map(getattr, self._owners, self._methods)) == self._code
             and self._containers == self._children
             and self._holders == self._held
             and (not self._single or all(holder[name] is tensor for holder, name, tensor in self._single))

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from .._engine import DTYPES, TAKES_DTYPES
 from .._errors import NotRecognised, expect
@@ -215,10 +216,12 @@ def expect_dropouts(module: Any, *names: str) -> None:
 
 def expect_untouched(parts: Sequence[nn.Module], names: Callable[[nn.Module], str]) -> None:
     """Raises NotRecognised when a part would do more, or something else, than its class's code in evaluation mode."""
-    from .._weights_watch import hooks_of
+    from .._weights_watch import FUNCTIONS, hooks_of
 
     for (kind, name), code in _CODE.items():
         expect(getattr(kind, name) is code, f"nn.{kind.__name__} was patched: {name}")
+    for name, function in FUNCTIONS.items():
+        expect(getattr(F, name) is function, f"torch.nn.functional was patched: {name}")
     for part in parts:
         expect(not part.training, f"{names(part)} is in training mode")
         expect(not any(hooks_of(part)), f"{names(part)} has hooks")

@@ -8,6 +8,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 import gnomon
@@ -304,6 +305,18 @@ def test_a_patched_class_falls_back(kind, name, when, monkeypatch):
         patch.setattr(kind, name, lambda self, *a, **k: plain(self, *a, **k))
         gnomon.optimize(module, effort="estimate")
         check_falls_back(family, module, x, reason=f"nn.{kind.__name__} was patched: {name}")
+    check(family, module, x)
+
+
+@pytest.mark.parametrize("name", gnomon._weights_watch.FUNCTIONS)
+def test_a_patched_function_of_pytorch_falls_back(name, monkeypatch):
+    """scaled_dot_product_attention above all is put there by packages that bring another one."""
+    family, x, plain = BY_NAME["encoder"], torch.randn(2, 6, D), getattr(F, name)
+    module = gnomon.optimize(encoder(activation=nn.GELU()), effort="estimate")
+    check(family, module, x)
+    with monkeypatch.context() as patch:
+        patch.setattr(F, name, lambda *a, **k: plain(*a, **k))
+        check_falls_back(family, module, x, reason=f"torch.nn.functional was patched: {name}")
     check(family, module, x)
 
 
