@@ -5,161 +5,24 @@
 #pragma once
 
 #include "resident_split_attention.cuh"
+#include "resident_split_keys.cuh"
 #include "resident_split_tokens.cuh"
 #include "vec.cuh"
 
 namespace gnomon::kernels::resident {
 
 template <typename S>
-struct Features {
-  static constexpr int kValues = S::l.rows / 2;  // a thread's two features of each token
-  static constexpr int kPacked = kValues / 2;
-
+struct Features : SplitKeys<S> {
+  using Keys = SplitKeys<S>;
   using barriers = SplitBarriers<S>;
-
-  const Call& p;
-  SplitConsumer<S> weights;
-  u32 progress = 0;  // twice the layer that is at work, and the parity of all layers done
+  using Keys::doubled, Keys::finish, Keys::first_token, Keys::hidden_operand, Keys::is_valid, Keys::kPacked,
+      Keys::kValues, Keys::meet, Keys::multiply, Keys::p, Keys::parity, Keys::progress, Keys::publish, Keys::rank,
+      Keys::single, Keys::store_operand, Keys::tokens_operand, Keys::warp;
+  using Keys::expect_keys, Keys::send_keys, Keys::store_keys, Keys::tell_senders, Keys::wait_for_receivers;
 
   float x[kValues];
 
-  __device__ __forceinline__ Features(const Call& call, int group) : p(call), weights(group) {}
-
-  __device__ __forceinline__ u32 parity() const { return progress & 1; }
-
-  // Registers are short: what follows from the thread's number is made anew each time.
-  static __device__ __forceinline__ int warp() { return thread_anew() / 32; }   // of the CTA, 16 features each
-  static __device__ __forceinline__ u32 rank() { return cluster_rank_anew(); }  // among the sequence's CTAs
-
-  // All warps but the producer's.
-  static __device__ __forceinline__ void meet() { named_barrier(1, 128 * S::c.groups); }
-  static __device__ __forceinline__ void publish() {
-    publish_shared_writes();
-    meet();
-  }
-  __device__ __forceinline__ bool is_first() const { return threadIdx.x == 0; }
-
-  // --- the layer's vectors: the thread's two features, from device memory well before they are used
-
-  __device__ __forceinline__ float2 doubled(int at) const {
-    const int t = thread_anew();
-    const float* v = p.vectors + i64{progress / 2} * S::l.layer_floats + at + t / 32 * 32 + t % 32 / 8 * 4 + t % 8 / 4;
-    return {v[0], v[16]};
-  }
-  __device__ __forceinline__ float2 single(int at) const {
-    const int t = thread_anew();
-    const float* v = p.vectors + i64{progress / 2} * S::l.layer_floats + at + t / 32 * 16 + t % 32 / 8 * 4 + t % 8 / 4;
-    return {v[0], v[2]};
-  }
-
-  // --- products: 64 outputs of this group for all tokens
-
-  static __device__ __forceinline__ u32 tokens_operand() { return shared_base() + S::l.operand_at; }
-  static __device__ __forceinline__ u32 hidden_operand(int chunk) {
-    return shared_base() + S::l.hidden_at + chunk % 2 * S::l.operand_bytes;
-  }
-
-  // D = W * operand, or D += . Of the parts of the sum one is always on its way: the last when this returns, and
-  // kAfterAnother says so of the product before. `beside(i)` is done under part i, when all before it are there.
-  template <bool kFresh, bool kAfterAnother, typename Beside>
-  __device__ __forceinline__ void multiply(float (&d)[kValues], u32 from, Beside&& beside) {
-    const u64 tokens = operand<128>(anew(from));
-    wgmma::settle(d);
-#pragma unroll
-    for (int unit = 0; unit < S::l.units; ++unit) {
-      const u64 tile = operand<128>(weights.next()), part = further(tokens, unit * (S::l.rows * 128));
-      wgmma::begin();
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        if (kFresh && unit == 0 && k == 0) {
-          wgmma::multiply_shared<false>(d, tile, part);
-        } else {
-          wgmma::multiply_shared<true>(d, further(tile, k * 32), further(part, k * 32));
-        }
-      }
-      wgmma::commit();
-      if (kAfterAnother || unit > 0) {
-        wgmma::wait<1>();
-        weights.template release<2>();
-      }
-      beside(unit);
-    }
-  }
-  template <bool kFresh>
-  __device__ __forceinline__ void multiply(float (&d)[kValues], u32 from) {
-    multiply<kFresh, false>(d, from, [](int) {});
-  }
-
-  __device__ __forceinline__ void finish(float (&d)[kValues]) {
-    wgmma::wait<0>();
-    weights.template release<1>();
-    wgmma::settle(d);
-  }
-
-  // --- from registers to shared memory
-
-  // This warp's 16 features of all tokens to an operand.
-  __device__ __forceinline__ void store_operand(const u32* a, u32 at) const {
-    const u32 t = thread_anew(), row = t % 32 / 16 * 8 + t % 8, chunk = t % 128 / 32 * 2 + t / 8 % 2;
-    at += t / 128 * (S::l.rows * 128) + row * 128 + (chunk ^ t % 8) * 16;
-#pragma unroll
-    for (int i = 0; i < kPacked / 4; ++i) store_matrices_transposed(at + 16 * i * 128, a + 4 * i);
-  }
-
-  // The same to K or V. A key that nobody sees adds nothing, whatever it holds: 0 * NaN would.
-  __device__ __forceinline__ void store_keys(u32* a, u32 at) const {
-    if constexpr (S::c.masked || S::c.seq % 16 != 0) {
-#pragma unroll
-      for (int i = 0; i < kPacked; i += 2) {
-        const int token = first_token() + 4 * i + threadIdx.x % 4 * 2;
-        const u32 keep = (is_valid(token) ? 0xffffu : 0) | (is_valid(token + 1) ? 0xffff0000u : 0);
-        a[i] &= keep, a[i + 1] &= keep;
-      }
-    }
-    const u32 t = thread_anew(), row = t % 32 / 16 * 8 + t % 8, chunk = t / 32 * 2 + t / 8 % 2;
-    at += shared_base() + (first_token() + row) * S::l.row_bytes + (chunk ^ t % 8) * 16;
-#pragma unroll
-    for (int i = 0; i < kPacked / 4; ++i) {
-      if (first_token() + 16 * i >= S::l.keys) break;
-      store_matrices_transposed(at + 16 * i * S::l.row_bytes, a + 4 * i);
-    }
-  }
-
-  // --- K and V of the whole sequence in every CTA that needs them
-
-  __device__ __forceinline__ void expect_keys() const {
-    if constexpr (S::l.used == 1) return;
-    if (!is_first()) return;
-    int keys = 0;
-    for (u32 other = 0; other < S::l.used; ++other) keys += gives_keys<S>(other, rank()) ? keys_of<S>(other) : 0;
-    mbarrier::arrive_expecting(barriers::keys_ready(), keys * S::l.row_bytes);
-    mbarrier::arrive_expecting(barriers::values_ready(), keys * S::l.row_bytes);
-  }
-
-  // What the CTA's warps have stored of K or V, at `at`, to the others.
-  __device__ __forceinline__ void send_keys(u32 at, u32 barrier) const {
-    publish();
-    if constexpr (S::l.used == 1) return;
-    if (threadIdx.x < S::l.used && gives_keys<S>(rank(), threadIdx.x)) {
-      const u32 from = shared_base() + at + first_token() * S::l.row_bytes;
-      bulk_send(address_in(threadIdx.x, from), from, keys_of<S>(rank()) * S::l.row_bytes,
-                address_in(threadIdx.x, barrier));
-    }
-  }
-
-  __device__ __forceinline__ void wait_for_receivers(u32 barrier, u32 parity) const {
-    if constexpr (S::l.used > 1) {
-      if (barriers::receivers() > 0) mbarrier::wait(barrier, parity);
-    }
-  }
-  // To those whose keys this CTA got.
-  __device__ __forceinline__ void tell_senders(u32 barrier) const {
-    if constexpr (S::l.used > 1) {
-      if (threadIdx.x < S::l.used && gives_keys<S>(threadIdx.x, rank())) {
-        mbarrier::arrive_remote(address_in(threadIdx.x, barrier));
-      }
-    }
-  }
+  __device__ __forceinline__ Features(const Call& call, int group) : Keys(call, group) {}
 
   // --- the layer
 
@@ -186,14 +49,14 @@ struct Features {
     };
     expect_keys();
     const float2 bias_k = doubled(S::l.bias_k), bias_v = doubled(S::l.bias_v), bias_q = doubled(S::l.bias_q);
-    multiply<true>(d, tokens_operand());
+    this->template multiply<true>(d, tokens_operand());
     if constexpr (kUnderNext) {
-      multiply<true, true>(e, tokens_operand(), [&](int unit) {
+      this->template multiply<true, true>(e, tokens_operand(), [&](int unit) {
         if (unit > 0) return;
         wgmma::settle(d);
         give_keys(d, bias_k);
       });
-      multiply<true, true>(d, tokens_operand(), [&](int unit) {
+      this->template multiply<true, true>(d, tokens_operand(), [&](int unit) {
         if (unit > 0) return;
         wgmma::settle(e);
         give_values(e, bias_v);
@@ -201,10 +64,10 @@ struct Features {
     } else {
       finish(d);
       give_keys(d, bias_k);
-      multiply<true>(d, tokens_operand());
+      this->template multiply<true>(d, tokens_operand());
       finish(d);
       give_values(d, bias_v);
-      multiply<true>(d, tokens_operand());
+      this->template multiply<true>(d, tokens_operand());
     }
     finish(d);
     pack(d, bias_q);
@@ -232,7 +95,7 @@ struct Features {
     publish();
     tell_senders(barriers::keys_taken());
     add_to_tokens(x, bias);
-    multiply<false>(x, tokens_operand());
+    this->template multiply<false>(x, tokens_operand());
     finish(x);
   }
 
@@ -245,7 +108,7 @@ struct Features {
     u32 a[kPacked];
     float2 bias = doubled(S::l.bias_1);
     const float2 bias_2 = single(S::l.bias_2);
-    multiply<true>(d, tokens_operand());
+    this->template multiply<true>(d, tokens_operand());
     if constexpr (S::l.hidden_over_keys) wait_for_receivers(barriers::keys_taken(), parity());
     finish(d);
     add_to_tokens(x, bias_2);
@@ -255,8 +118,8 @@ struct Features {
 #pragma unroll 1
     for (int chunk = 1; chunk < S::l.chunks; ++chunk) {
       bias = doubled(S::l.bias_1 + 2 * S::c.model * chunk);
-      multiply<true>(d, tokens_operand());
-      multiply<false, true>(x, hidden_operand(chunk - 1), [&](int unit) {
+      this->template multiply<true>(d, tokens_operand());
+      this->template multiply<false, true>(x, hidden_operand(chunk - 1), [&](int unit) {
         if (unit == 0) wgmma::settle(d);
         if constexpr (!kInParts) {
           if (unit == S::l.units - 1) activate_tokens<S::c.activation, 0, kPart>(a, d, bias);
@@ -268,7 +131,7 @@ struct Features {
       store_operand(a, hidden_operand(chunk));
       publish();
     }
-    multiply<false>(x, hidden_operand(S::l.chunks - 1));
+    this->template multiply<false>(x, hidden_operand(S::l.chunks - 1));
     finish(x);
   }
 
@@ -335,18 +198,11 @@ struct Features {
 
   // --- the ends
 
-  __device__ __forceinline__ int first_token() const { return static_cast<int>(rank()) * S::l.rows; }
-
   // Of the thread's value x[i]: the token, and the feature.
   __device__ __forceinline__ int token(int i) const {
     return first_token() + i / 4 * 8 + thread_anew() % 4 * 2 + i % 2;
   }
   __device__ __forceinline__ int feature(int i) const { return 16 * warp() + thread_anew() % 32 / 4 + i % 4 / 2 * 8; }
-
-  __device__ __forceinline__ bool is_valid(int token) const {
-    if constexpr (!S::c.masked) return token < S::c.seq;
-    return load_shared(shared_base() + S::l.masks_at + token / 32 * 4) >> token % 32 & 1;
-  }
 
   // Tokens that do not exist are zero: finite in every layer.
   __device__ __forceinline__ void load(i64 sequence) {
