@@ -38,7 +38,7 @@ def check_request(request: Request, device: torch.device, padded_rows: str) -> N
     if mask is not None:
         _check_mask(request, mask)
         if request.own_blind_rows and padded_rows == "computed":
-            _check_blind_rows(mask, bool(request.causal))
+            check_blind_rows(mask, bool(request.causal))
 
 
 def _check_mask(request: Request, mask: torch.Tensor) -> None:
@@ -51,7 +51,7 @@ def _check_mask(request: Request, mask: torch.Tensor) -> None:
         )
 
 
-def _check_blind_rows(mask: torch.Tensor, causal: bool) -> None:
+def check_blind_rows(mask: torch.Tensor, causal: bool) -> None:
     sighted = mask[:, :1] if causal else mask.any(1)
     if not bool(sighted.all()):
         raise NotRecognised(

@@ -15,7 +15,7 @@ from torch import nn
 from . import _device, _modes
 from ._adapters import Request, Stack, adapter_for, known
 from ._adapters._protocol import expect_untouched, overridden
-from ._checks import GRADIENTS, check_request, check_tensor
+from ._checks import GRADIENTS, check_blind_rows, check_request, check_tensor
 from ._engine import Engine
 from ._errors import CallerError, EnvironmentError_, NotRecognised, expect
 from ._options import engine_options
@@ -122,6 +122,11 @@ class State:
             raise NotRecognised(f"arguments that the adapter does not know: {error}") from None
         if request.causal is None:
             request.causal = stack.causal
+        if request.make_x is not None:
+            if request.own_blind_rows and request.mask is not None and self._padded_rows == "computed":
+                check_blind_rows(request.mask, bool(request.causal))
+                request.own_blind_rows = False  # there are none
+            request.x = request.make_x()
         if not args or request.x is not args[0] or not isinstance(request.x, torch.Tensor):
             check_tensor(request.x, graded)
         check_request(request, view.device, self._padded_rows)

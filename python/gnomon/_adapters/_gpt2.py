@@ -103,9 +103,14 @@ class GPT2ModelAdapter(Adapter):
         expect(given.dim() == (2 if inputs_embeds is None else 3), f"the input has {given.dim()} axes")
         batch, seq = given.shape[:2]
         mask = _valid_tokens(attention_mask, batch, seq)
-        x = _embed(module, given, inputs_embeds is None, token_type_ids, position_ids, seq)
         with_dict = wanted(return_dict, "use_return_dict")
-        return Request(x, mask, own_blind_rows=True, finish=lambda hidden: model_output(hidden, with_dict))
+        return Request(
+            None,
+            mask,
+            make_x=lambda: _embed(module, given, inputs_embeds is None, token_type_ids, position_ids, seq),
+            own_blind_rows=True,
+            finish=lambda hidden: model_output(hidden, with_dict),
+        )
 
 
 def _embed(module: Any, given: Any, are_ids: bool, types: Any, positions: Any, seq: int) -> torch.Tensor:

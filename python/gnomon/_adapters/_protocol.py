@@ -134,6 +134,8 @@ class Request:
     """One call in the library's terms.
 
     x          [B, S, d_model], or [S, B, d_model] with seq_first
+    make_x     makes x instead, where modules inside run for that: called when the mask is no reason to fall back, so that
+               they run once, whoever answers
     mask       [B, S] bool, True = valid token, or None
     causal     None: as the stack says
     finish     makes the module's answer of the stack's output; default: the output itself
@@ -141,19 +143,20 @@ class Request:
                attention output is 0 there): with such a token the module answers, unless padded_rows is "any"
     """
 
-    __slots__ = ("x", "mask", "causal", "seq_first", "finish", "own_blind_rows", "engine", "unwatched_by")
+    __slots__ = ("x", "mask", "causal", "seq_first", "finish", "own_blind_rows", "make_x", "engine", "unwatched_by")
 
     def __init__(
         self,
-        x: torch.Tensor,
+        x: Any,
         mask: Optional[torch.Tensor] = None,
         causal: Optional[bool] = None,
         seq_first: bool = False,
         finish: Optional[Callable[[torch.Tensor], Any]] = None,
         own_blind_rows: bool = False,
+        make_x: Optional[Callable[[], torch.Tensor]] = None,
     ):
         self.x, self.mask, self.causal, self.seq_first = x, mask, causal, seq_first
-        self.finish, self.own_blind_rows = finish, own_blind_rows
+        self.finish, self.own_blind_rows, self.make_x = finish, own_blind_rows, make_x
         # Set by what runs the request:
         self.engine: Any = None
         self.unwatched_by: Any = None  # the watch that is asked only when the call is launched

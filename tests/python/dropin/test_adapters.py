@@ -139,6 +139,14 @@ def test_hooks_on_gpt2s_embeddings_fire(tokens):
     assert len(seen) == 2
 
 
+def test_hooks_on_gpt2s_embeddings_fire_once_where_the_mask_makes_it_fall_back(tokens):
+    model, seen = gnomon.optimize(gpt2(), **QUICK), []
+    model.wte.register_forward_hook(lambda *_: seen.append(1))
+    with torch.inference_mode():
+        model(tokens[0], attention_mask=tokens[1].flip(1), use_cache=False)
+    assert len(seen) == 1 and "sees no valid token" in reasons(model)[0]
+
+
 def test_generation_with_a_cache_is_gpt2s_own(tokens):
     from transformers import GPT2Config, GPT2LMHeadModel
 
