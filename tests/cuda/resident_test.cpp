@@ -43,21 +43,17 @@ TEST_F(Resident, EveryMask) {
 // Each in one form that can run it. They are compiled side by side.
 TEST_F(Resident, AHundredRandomStacks) {
   const std::uint64_t seed = test_seed();
-  struct One {
-    RandomStack stack;
-    ResidentForm form;
-  };
-  std::vector<One> all;
+  std::vector<RandomStack> all;
   std::vector<cuda::KernelSource> sources;
   for (int i = 0; i < test_count(100); ++i) {
-    const RandomStack s = random_stack(seed, i);
-    const ResidentForm form = form_of(s);
-    all.push_back({s, form});
-    sources.push_back(cuda::resident_source(spec_of(problem_of(s)), form));
+    all.push_back(random_stack(seed, i));
+    const ResidentSpec spec = spec_of(problem_of(all.back()));
+    sources.push_back(cuda::resident_source(spec, form_of(all.back())));
+    sources.push_back(cuda::resident_pack_source(spec));
   }
   library().compiler().ahead(std::move(sources), device()->architecture());
   for (std::size_t i = 0; i < all.size(); ++i) {
-    expect_right(problem_of(all[i].stack), all[i].stack.mask, seed + i, all[i].form);
+    expect_right(problem_of(all[i]), all[i].mask, seed + i, form_of(all[i]));
     if (HasFailure()) return;
   }
 }
