@@ -154,7 +154,7 @@ struct Features : SplitKeys<S> {
     const u32 at = shared_base() + S::l.statistics_at;
     store_moments(x, at + warp() * (8 * S::l.rows));
     meet();
-    const int token = thread_anew();
+    const int token = split_thread<S>();
     if (token < S::l.rows) {
       const Moments m = load_moments<4 * S::c.groups>(at + 8 * token, 8 * S::l.rows);
       finish(token, m.mean, m.squares * (1.0f / S::c.model));
@@ -170,7 +170,7 @@ struct Features : SplitKeys<S> {
       store_shared(tokens + 8 * token + 4, __float_as_uint(rsqrtf(variance + p.eps)));
     });
     meet();
-    normalise_tokens<kKeep>(a, x, tokens + thread_anew() % 4 * 16, gain, shift);
+    normalise_tokens<kKeep>(a, x, tokens + split_thread<S>() % 4 * 16, gain, shift);
   }
   __device__ __forceinline__ void norm(int gain, int shift) {
     u32 a[kPacked];
@@ -200,9 +200,11 @@ struct Features : SplitKeys<S> {
 
   // Of the thread's value x[i]: the token, and the feature.
   __device__ __forceinline__ int token(int i) const {
-    return first_token() + i / 4 * 8 + thread_anew() % 4 * 2 + i % 2;
+    return first_token() + i / 4 * 8 + split_thread<S>() % 4 * 2 + i % 2;
   }
-  __device__ __forceinline__ int feature(int i) const { return 16 * warp() + thread_anew() % 32 / 4 + i % 4 / 2 * 8; }
+  __device__ __forceinline__ int feature(int i) const {
+    return 16 * warp() + split_thread<S>() % 32 / 4 + i % 4 / 2 * 8;
+  }
 
   // Tokens that do not exist are zero: finite in every layer.
   __device__ __forceinline__ void load(i64 sequence) {

@@ -20,7 +20,7 @@ struct RowTile {
 
   __device__ __forceinline__ RowTile(int of, int tile, int rank) : head(of) {
     first_token = rank * S::l.rows + 16 * tile;
-    const int lane = thread_anew() % 32, column = head * kHead;
+    const int lane = split_thread<S>() % 32, column = head * kHead;
     operand_row = shared_base() + S::l.operand_at + column / 64 * (S::l.rows * 128) + (16 * tile + lane % 16) * 128 +
                   ((column % 64 / 8 + lane / 16) ^ lane % 8) * 16;
     largest[0] = largest[1] = __int_as_float(0xff800000);
@@ -44,7 +44,7 @@ struct RowTile {
 
   template <int kKeys>
   __device__ __forceinline__ void score(float (&s)[kKeys / 8][4], int key0) const {
-    const u32 lane = thread_anew() % 32, row = keys_row(0, lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const u32 lane = split_thread<S>() % 32, row = keys_row(0, lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll(S::l.key_block < 32 ? 1 : 8)
     for (int feature = 0; feature < kHead; feature += 16) {
       u32 q[4];
@@ -61,7 +61,7 @@ struct RowTile {
 
   template <int kKeys>
   __device__ __forceinline__ void hide(float (&s)[kKeys / 8][4], int key0) const {
-    const int lane = thread_anew() % 32, first = lane % 4 * 2;
+    const int lane = split_thread<S>() % 32, first = lane % 4 * 2;
     int last[2];  // key that the thread's two rows see, counted from the thread's first column
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -107,7 +107,7 @@ struct RowTile {
 
   template <int kKeys>
   __device__ __forceinline__ void add_values(const float (&s)[kKeys / 8][4], int key0) {
-    const u32 lane = thread_anew() % 32, row = keys_row(S::l.values_at, lane % 16, lane / 16);
+    const u32 lane = split_thread<S>() % 32, row = keys_row(S::l.values_at, lane % 16, lane / 16);
 #pragma unroll
     for (int j = 0; j < kKeys / 16; ++j) {
       // Beyond lie keys that nobody sent, anything: a weight of 0 would not hide NaN.

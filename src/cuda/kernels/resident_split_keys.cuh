@@ -29,7 +29,7 @@ struct SplitKeys : SplitProducts<S> {
         a[i] &= keep, a[i + 1] &= keep;
       }
     }
-    const u32 t = thread_anew(), row = t % 32 / 16 * 8 + t % 8, chunk = t / 32 * 2 + t / 8 % 2;
+    const u32 t = split_thread<S>(), row = t % 32 / 16 * 8 + t % 8, chunk = t / 32 * 2 + t / 8 % 2;
     at += shared_base() + (first_token() + row) * S::l.row_bytes + (chunk ^ t % 8) * 16;
 #pragma unroll
     for (int i = 0; i < kPacked / 4; ++i) {

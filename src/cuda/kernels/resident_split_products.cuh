@@ -20,9 +20,10 @@ struct SplitProducts {
 
   __device__ __forceinline__ u32 parity() const { return progress & 1; }
 
-  // Registers are short: what follows from the thread's number is made anew each time.
-  static __device__ __forceinline__ int warp() { return thread_anew() / 32; }   // of the CTA, 16 features each
-  static __device__ __forceinline__ u32 rank() { return cluster_rank_anew(); }  // among the sequence's CTAs
+  static __device__ __forceinline__ int warp() { return split_thread<S>() / 32; }  // of the CTA, 16 features each
+  static __device__ __forceinline__ u32 rank() {                                   // among the sequence's CTAs
+    return S::l.registers < 128 ? cluster_rank_anew() : cluster_rank();
+  }
   static __device__ __forceinline__ int first_token() { return static_cast<int>(rank()) * S::l.rows; }
 
   // All warps but the producer's.
@@ -35,12 +36,12 @@ struct SplitProducts {
   // --- the layer's vectors: the thread's two features, from device memory well before they are used
 
   __device__ __forceinline__ float2 doubled(int at) const {
-    const int t = thread_anew();
+    const int t = split_thread<S>();
     const float* v = p.vectors + i64{progress / 2} * S::l.layer_floats + at + t / 32 * 32 + t % 32 / 8 * 4 + t % 8 / 4;
     return {v[0], v[16]};
   }
   __device__ __forceinline__ float2 single(int at) const {
-    const int t = thread_anew();
+    const int t = split_thread<S>();
     const float* v = p.vectors + i64{progress / 2} * S::l.layer_floats + at + t / 32 * 16 + t % 32 / 8 * 4 + t % 8 / 4;
     return {v[0], v[2]};
   }
@@ -91,7 +92,7 @@ struct SplitProducts {
 
   // This warp's 16 features of all tokens to an operand.
   __device__ __forceinline__ void store_operand(const u32* a, u32 at) const {
-    const u32 t = thread_anew(), row = t % 32 / 16 * 8 + t % 8, chunk = t % 128 / 32 * 2 + t / 8 % 2;
+    const u32 t = split_thread<S>(), row = t % 32 / 16 * 8 + t % 8, chunk = t % 128 / 32 * 2 + t / 8 % 2;
     at += t / 128 * (S::l.rows * 128) + row * 128 + (chunk ^ t % 8) * 16;
 #pragma unroll
     for (int i = 0; i < kPacked / 4; ++i) store_matrices_transposed(at + 16 * i * 128, a + 4 * i);

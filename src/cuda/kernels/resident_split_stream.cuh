@@ -7,6 +7,14 @@
 
 namespace gnomon::kernels::resident {
 
+// Where registers are short, what follows from the thread's number is made anew each time; elsewhere asking for it
+// takes longer.
+template <typename S>
+__device__ __forceinline__ int split_thread() {
+  if constexpr (S::l.registers < 128) return thread_anew();
+  return static_cast<int>(threadIdx.x);
+}
+
 // The tokens of the CTA of some rank that are rows of K and V: those that exist, and what pads the last 16.
 template <typename S>
 __device__ __forceinline__ int keys_of(u32 rank) {

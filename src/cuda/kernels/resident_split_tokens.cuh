@@ -38,7 +38,7 @@ template <int kTokens, int kStep, int kSize, typename Of>
 __device__ __forceinline__ void merge_lanes(Moments (&m)[kSize], int& first, float count, Of&& of) {
   constexpr bool kHalve = kTokens % 2 == 0;
   constexpr int kLeft = kHalve ? kTokens / 2 : kTokens;
-  const bool upper = (thread_anew() & kStep) != 0;
+  const bool upper = (static_cast<int>(threadIdx.x) & kStep) != 0;
 #pragma unroll
   for (int i = 0; i < kLeft; ++i) {
     const Moments low = of(i), high = of(kHalve ? i + kLeft : i);
@@ -62,7 +62,7 @@ __device__ __forceinline__ void store_moments(const float (&x)[kSize], u32 at) {
   });
 #pragma unroll
   for (int i = 0; i < kLeft; ++i) {
-    const int token = (first + i) / 2 * 8 + thread_anew() % 4 * 2 + (first + i) % 2;
+    const int token = (first + i) / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + (first + i) % 2;
     store_shared(at + 8 * token, __float_as_uint(m[i].mean));
     store_shared(at + 8 * token + 4, __float_as_uint(m[i].squares));
   }
