@@ -6,7 +6,7 @@
 #   -t         for everything (default 1500): a step gets what is left of it, and is not begun with less than 20 s
 #   -l         another limit for one step
 #   BINARIES   a folder with gnomon, gnomon_test_cuda, gnomon_test_engine, libgnomon-cuda.so and libgnomon.so: a build folder, or copies
-#              of them. What `gnomon kernels --precompile` wrote into BINARIES/kernels is used.
+#              of them (gnomon_cuda_resident too, for the step that wants it). What `gnomon kernels --precompile` wrote into BINARIES/kernels is used.
 #   STEP       only these, in this order: `bench/gpu.sh -h` lists them
 # Needs nothing installed but NVIDIA's libraries; the steps with PyTorch take the python3 (or $PYTHON) that has it, and the repository
 # that this file lies in. Exit code: 0 when all steps that were asked for ran and passed.
@@ -14,13 +14,14 @@ set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 python=${PYTHON:-python3}
 
-steps=(info tests bench memcheck portable dropin peers racecheck shape14-f16 first-calls synccheck shape14-f32)
-declare -A limits=([info]=30 [tests]=420 [bench]=260 [memcheck]=150 [portable]=150 [dropin]=120 [peers]=420 [racecheck]=120
+steps=(info tests bench split memcheck portable dropin peers racecheck shape14-f16 first-calls synccheck shape14-f32)
+declare -A limits=([info]=30 [tests]=420 [bench]=260 [split]=150 [memcheck]=150 [portable]=150 [dropin]=120 [peers]=420 [racecheck]=120
                    [shape14-f16]=150 [first-calls]=240 [synccheck]=90 [shape14-f32]=150)
 declare -A about=(
   [info]="device, driver, libraries"
   [tests]="the GPU tests, in eight shards side by side"
   [bench]="gnomon bench over the suite"
+  [split]="the resident kernel's split form, which was on no GPU yet and might hang: its tests, then all forms' times on shapes 1 to 8"
   [memcheck]="compute-sanitizer's memcheck over some tests"
   [portable]="tests with kernels for compute_80, translated by the driver (GNOMON_CUDA_ARCH)"
   [dropin]="the drop-in's tests on CUDA tensors"
@@ -102,9 +103,12 @@ run_step() {
           cat "$results/device.txt"
           "$bin/gnomon" info --json ;;
     tests) need_device
-           gpu_tests '-Kernels/*' && engine_tests ;;
+           gpu_tests '-Kernels/*:ResidentSplit.*' && engine_tests ;;
     bench) "$bin/gnomon" bench --device cuda:0 --budget $((limit - 60 > 30 ? limit - 60 : 30)) --json "$results/bench.json" \
              --note "commit=$commit" ;;
+    split) need_device
+           [[ -x $bin/gnomon_cuda_resident ]] || lacks "no gnomon_cuda_resident in $bin"
+           "$bin/gnomon_test_cuda" --gtest_filter='ResidentSplit.*' && "$bin/gnomon_cuda_resident" ;;
     memcheck | racecheck | synccheck) sanitizer "$name" ;;
     portable) need_device
               GNOMON_CUDA_ARCH=compute_80 gpu_tests "$portable_tests" ;;

@@ -18,6 +18,7 @@ class Machine:
         for name, text in {
             "binaries/gnomon": 'echo "gnomon $*"; [[ $1 == info ]] && echo "\\"cuda:0\\""; while [[ $# -gt 0 ]]; do [[ $1 == --json ]] && echo \'"planning_seconds": 1.5,\' > "$2"; shift; done',
             "binaries/gnomon_test_cuda": 'echo "[  PASSED  ] shard $GTEST_SHARD_INDEX of $GTEST_TOTAL_SHARDS, arch ${GNOMON_CUDA_ARCH:-own}, $*"',
+            "binaries/gnomon_cuda_resident": 'echo "resident #1 split-c8"',
             "tools/nvidia-smi": 'echo "GPU 0: A GPU (UUID: x)"',
             "tools/compute-sanitizer": 'echo "sanitizer $*"',
             "tools/python-of-it": 'echo "python $*"',
@@ -54,10 +55,11 @@ def machine(tmp_path):
 
 def test_all_steps_run_with_what_they_need(machine):
     _, summary = machine.run()
-    assert len(summary) == 12 and all(verdict.startswith("passed, ") for verdict in summary.values()), summary
+    assert len(summary) == 13 and all(verdict.startswith("passed, ") for verdict in summary.values()), summary
     text = {path.name: path.read_text() for path in machine.results.iterdir()}
     assert text["device.txt"].startswith("GPU 0: A GPU\ncommit ")
-    assert "shard 7 of 8, arch own, --gtest_brief=1 --gtest_filter=-Kernels/*" in text["tests-shard7.txt"]
+    assert "shard 7 of 8, arch own, --gtest_brief=1 --gtest_filter=-Kernels/*:ResidentSplit.*" in text["tests-shard7.txt"]
+    assert "--gtest_filter=ResidentSplit.*" in text["split.txt"] and "resident #1 split-c8" in text["split.txt"]
     assert "arch compute_80" in text["portable-shard0.txt"] and "PASSED" in text["portable.txt"]
     assert "sanitizer --tool racecheck --error-exitcode 1" in text["racecheck.txt"]
     assert "gnomon bench --device cuda:0 --budget 200 --json" in text["bench.txt"]
