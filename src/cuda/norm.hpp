@@ -20,8 +20,9 @@ struct NormTypes {
 std::optional<std::string> refuses_norm(std::int64_t width);
 
 // `vec` at most what row_access() found for residual and output. Which outputs there are, and which vectors, is said by
-// the pointers put into the launch's params; strides begin as contiguous.
+// the pointers put into the launch's params; strides begin as contiguous. The branch's rows are `branch_step` widths
+// apart.
 Launch<kernels::NormRows> norm_rows(KernelLibrary& library, const NormTypes& types, std::int64_t rows,
-                                    std::int64_t width, int vec);
+                                    std::int64_t width, int vec, int branch_step = 1);
 
 }  // namespace gnomon::cuda

@@ -187,10 +187,10 @@ class StackPass::Writer {
                                       : c_.final_norm ? &final_norm()
                                                       : nullptr;
       attention(i);
-      add_branch(at(pass_.branch_), choices_.compact ? 3 * c_.d_model : c_.d_model, layers[i].out.bias,
+      add_branch(at(pass_.branch_), choices_.compact ? 3 : 1, layers[i].out.bias,
                  pre ? &layers[i].norm2 : &layers[i].norm1, false);
       ffn(i);
-      add_branch(at(pass_.branch2_), c_.d_model, layers[i].fc2.bias, after_ffn, last && (pre || !c_.final_norm));
+      add_branch(at(pass_.branch2_), 1, layers[i].fc2.bias, after_ffn, last && (pre || !c_.final_norm));
     }
     if (!pre && c_.final_norm) to_caller(norm_of(x(), std::nullopt, &final_norm(), true));
     steps_.end_body();
@@ -287,14 +287,14 @@ class StackPass::Writer {
   }
 
   // A launch that normalises residual (+ branch); with `out`, to the caller's type.
-  Launch<kernels::NormRows> norm_of(const float* residual, std::optional<DType> branch, const NormAt* weights,
-                                    bool out) {
+  Launch<kernels::NormRows> norm_of(const float* residual, std::optional<DType> branch, const NormAt* weights, bool out,
+                                    int branch_step = 1) {
     const bool narrow = pass_.type_ != DType::f32 && !out;
     const int vec = std::min(widest_vec(c_.d_model), out && !pass_.keeps_result() ? layout_.output_vec : 8);
     NormTypes types{.branch = branch};
     if (narrow) types.narrow = pass_.type_;
     if (out) types.out = pass_.border_;
-    auto launch = norm_rows(machine_.kernels, types, rows(), c_.d_model, vec);
+    auto launch = norm_rows(machine_.kernels, types, rows(), c_.d_model, vec, branch_step);
     launch.params.residual = residual;
     launch.params.eps = static_cast<float>(c_.eps);
     if (weights) {
@@ -319,7 +319,7 @@ class StackPass::Writer {
   }
 
   // x += branch + bias, normalised as the placement asks; `last`: the answer.
-  void add_branch(const void* branch, std::int64_t branch_row, std::int64_t bias, const NormAt* weights, bool last) {
+  void add_branch(const void* branch, int branch_step, std::int64_t bias, const NormAt* weights, bool last) {
     const bool pre = c_.norm == NormPlacement::pre;
     const float* residual = x();
     std::optional<DType> branch_type;
@@ -331,10 +331,9 @@ class StackPass::Writer {
       steps_.add(PlainOps(machine_.kernels).add(x(), static_cast<const float*>(branch), to, rows() * c_.d_model));
       residual = to;
     }
-    auto launch = norm_of(residual, branch_type, weights, last);
+    auto launch = norm_of(residual, branch_type, weights, last, branch_step);
     if (choices_.fused_norm) {
       launch.params.branch = branch;
-      launch.params.branch_row = branch_row;
       launch.params.bias = pass_.wide_->floats(bias);
       if (pre && !last) launch.params.sum = x();
     }

@@ -21,14 +21,14 @@ struct NormCase {
     std::optional<DType> branch, narrow, out;
   } types;
   bool bias = true, shift = true, norm = true;
-  std::int64_t apart = 0;  // elements between the branch's rows
+  int step = 1;  // widths from row to row of the branch
 };
 
 inline std::string to_string(const NormCase& c) {
   const auto name = [](std::optional<DType> d) { return d ? std::string(gnomon::name_of(*d)) : "-"; };
-  return fmt::format("rows={} width={} residual={} branch={} narrow={} out={} bias={} shift={} norm={} apart={}",
-                     c.rows, c.width, name(c.types.residual), name(c.types.branch), name(c.types.narrow),
-                     name(c.types.out), c.bias, c.shift, c.norm, c.apart);
+  return fmt::format("rows={} width={} residual={} branch={} narrow={} out={} bias={} shift={} norm={} step={}", c.rows,
+                     c.width, name(c.types.residual), name(c.types.branch), name(c.types.narrow), name(c.types.out),
+                     c.bias, c.shift, c.norm, c.step);
 }
 
 // `run` is given what fills the parameters of a launch whose rows are contiguous.
@@ -41,10 +41,10 @@ void expect_norm_right(const NormCase& c, Rng& rng, Run&& run) {
   const auto bias = normal_values(c.width, DType::f32, rng), weight = normal_values(c.width, DType::f32, rng),
              shift = normal_values(c.width, DType::f32, rng);
   const Array dx(c.types.residual, x), dbias(DType::f32, bias), dweight(DType::f32, weight), dshift(DType::f32, shift);
-  std::vector<double> branch_rows(static_cast<std::size_t>(c.types.branch ? c.rows * (c.width + c.apart) : 0), NAN);
+  std::vector<double> branch_rows(static_cast<std::size_t>(c.types.branch ? c.rows * c.width * c.step : 0), NAN);
   for (std::size_t i = 0; i < branch.size(); ++i) {
     const auto row = static_cast<std::int64_t>(i) / c.width;
-    branch_rows[i + static_cast<std::size_t>(row * c.apart)] = branch[i];
+    branch_rows[i + static_cast<std::size_t>(row * c.width * (c.step - 1))] = branch[i];
   }
   const Array dbranch(c.types.branch.value_or(DType::f32), branch_rows);
   const Array sum(DType::f32, n), normalised(DType::f32, n), narrow(c.types.narrow.value_or(DType::f32), n),
@@ -52,7 +52,6 @@ void expect_norm_right(const NormCase& c, Rng& rng, Run&& run) {
   run([&](kernels::NormRows& p) {
     p.residual = dx.data();
     p.branch = c.types.branch ? dbranch.data() : nullptr;
-    p.branch_row = c.width + c.apart;
     p.bias = c.bias ? dbias.template data<float>() : nullptr;
     p.weight = c.norm ? dweight.template data<float>() : nullptr;
     p.shift = c.norm && c.shift ? dshift.template data<float>() : nullptr;

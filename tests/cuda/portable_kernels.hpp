@@ -16,6 +16,7 @@ inline std::vector<KernelCase> portable_kernels() {
   add(instantiate("rows.cuh", "load_rows", D::f32, std::optional(D::f16), 8, 16));
   add(instantiate("rows.cuh", "load_rows", D::bf16, no, 1, 256));
   add(instantiate("norm.cuh", "norm_rows", D::f32, std::optional(D::f16), std::optional(D::f16), no, 8, 16, 1));
+  add(instantiate("norm.cuh", "norm_rows", D::f32, std::optional(D::f16), std::optional(D::f16), no, 8, 32, 4, 3));
   add(instantiate("norm.cuh", "norm_rows", D::f32, std::optional(D::f32), no, std::optional(D::f32), 8, 32, 4));
   add(instantiate("norm.cuh", "norm_rows", D::bf16, std::optional(D::bf16), no, std::optional(D::bf16), 8, 512, 4));
   add(instantiate("norm.cuh", "norm_rows", D::f32, std::optional(D::f16), std::optional(D::f16), no, 1, 512, 32));

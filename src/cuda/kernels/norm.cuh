@@ -33,7 +33,9 @@ __device__ __forceinline__ bool store_strided(T* row, int column, i64 element, c
   return finite;
 }
 
-template <typename Residual, typename Branch, typename Narrow, typename Out, int kVec, int kLanes, int kChunks>
+// kBranchStep: the branch's rows lie so many widths apart.
+template <typename Residual, typename Branch, typename Narrow, typename Out, int kVec, int kLanes, int kChunks,
+          int kBranchStep = 1>
 __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows p) {
   constexpr int kThreads = norm_threads<kLanes>;
   __shared__ float mean_slots[32], variance_slots[32];
@@ -56,7 +58,7 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
     }
   }
   if constexpr (!same_type<Branch, none>) {
-    const Branch* branch = static_cast<const Branch*>(p.branch) + row * p.branch_row;
+    const Branch* branch = static_cast<const Branch*>(p.branch) + at * kBranchStep;
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
       if (!inside(k)) continue;

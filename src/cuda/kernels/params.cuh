@@ -47,8 +47,7 @@ struct LoadRows {
 struct NormRows {
   const void* residual;  // any strides: the first norm of a stack reads the caller's input
   RowStrides residual_strides;
-  const void* branch;
-  i64 branch_row;  // elements from row to row; the outputs but `to` are contiguous
+  const void* branch;  // contiguous, or as the kernel says; the outputs but `to` are contiguous
   const float* bias;
   const float* weight;  // null: no LayerNorm, the outputs take the sum
   const float* shift;

@@ -12,9 +12,10 @@ using kernels::f16;
 using kernels::none;
 
 // The launch of src/cuda/norm.cpp for one instance.
-template <typename Residual, typename Branch, typename Narrow, typename Out, int kVec, int kLanes, int kChunks>
+template <typename Residual, typename Branch, typename Narrow, typename Out, int kVec, int kLanes, int kChunks,
+          int kBranchStep = 1>
 void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = true, bool shift = true,
-                  bool norm = true, std::int64_t apart = 0) {
+                  bool norm = true) {
   ASSERT_GE(std::int64_t{kVec} * kLanes * kChunks, width);
   const NormCase c{
       rows,
@@ -23,16 +24,15 @@ void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = t
       bias,
       shift,
       norm,
-      apart};
+      kBranchStep};
   expect_norm_right<HostArray>(c, rng, [&](auto&& fill) {
     constexpr int kThreads = kernels::norm_threads<kLanes>, kRows = kThreads / kLanes;
     kernels::NormRows p{};
     p.residual_strides = p.to_strides = {rows, rows * width, width, 1};
-    p.branch_row = width;
     p.rows = rows;
     p.width = static_cast<kernels::i32>(width);
     fill(p);
-    emulator::emulate(&kernels::norm_rows<Residual, Branch, Narrow, Out, kVec, kLanes, kChunks>,
+    emulator::emulate(&kernels::norm_rows<Residual, Branch, Narrow, Out, kVec, kLanes, kChunks, kBranchStep>,
                       {.blocks = (rows + kRows - 1) / kRows, .threads = kThreads}, rng(), p);
   });
 }
@@ -52,8 +52,8 @@ TEST(EmulatedNorm, PartOfAWarpAWarpAndABlock) {
 
 TEST(EmulatedNorm, TypesAndWhatMayBeAbsent) {
   Rng rng(test_seed());
-  expect_right<float, f16, f16, none, 8, 16, 1>(11, 128, rng, true, true, true, 256);
-  expect_right<float, float, none, float, 4, 32, 3>(5, 260, rng, true, true, true, 520);
+  expect_right<float, f16, f16, none, 8, 16, 1, 3>(11, 128, rng);
+  expect_right<float, float, none, float, 4, 32, 3, 2>(5, 260, rng);
   expect_right<bf16, none, none, bf16, 8, 16, 1>(11, 128, rng);
   expect_right<f16, float, bf16, none, 8, 16, 1>(11, 128, rng);
   expect_right<float, bf16, none, f16, 8, 16, 1>(11, 128, rng);
