@@ -268,6 +268,7 @@ import torch, gnomon
 sys.path[:0] = sys.argv[1:]
 from dropin_support import assert_in_contract, encoder
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started with it ignored
 module = encoder(d=256, ffn=1024)
 x = torch.randn(16, 64, 256)
 with torch.inference_mode():
