@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "core/expect_error.hpp"
 #include "cuda/cuda_backend.hpp"
 #include "cuda/device_buffer.hpp"
@@ -108,6 +110,32 @@ class CudaBackendTest : public OnDevice {
       const Verdict verdict = card.judge(posed);
       EXPECT_TRUE(verdict.fault.empty() && verdict.worst <= limit) << "round " << round << ": " << describe(verdict);
     }
+  }
+
+  // Four threads with streams of their own, on a plan that is a graph and on one that is launches.
+  static void expect_shared_by_threads(Posed& posed, const std::string& changes) {
+    const auto backend = backend_for(posed);
+    const auto graph = backend->prepare(posed.problem, with(posed, *backend, changes + " graph=on"));
+    const auto launches = backend->prepare(posed.problem, with(posed, *backend, changes + " graph=off"));
+    std::vector<std::thread> threads;
+    std::vector<std::string> faults(4);
+    for (std::size_t t = 0; t < faults.size(); ++t) {
+      threads.emplace_back([&, t] {
+        const cuda::Device::Current current(*device());
+        const cuda::Stream stream;
+        for (int round = 0; round < 20; ++round) {
+          OnCard card(posed);
+          Call call = card.call();
+          call.stream = stream;
+          ((t + static_cast<std::size_t>(round)) % 2 ? graph : launches)->run(call);
+          stream.synchronize();
+          const Verdict verdict = card.judge(posed);
+          if (!verdict.fault.empty() || verdict.worst > 1) faults[t] = describe(verdict);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& fault : faults) EXPECT_EQ(fault, "");
   }
 };
 

@@ -1,6 +1,4 @@
 // The stack with cuDNN's attention, on a device.
-#include <thread>
-
 #include "cuda/backend_fixture.hpp"
 #include "cuda/cudnn.hpp"
 
@@ -37,28 +35,7 @@ TEST_F(StackWithCudnn, NanStaysInItsSequence) {
 
 TEST_F(StackWithCudnn, SharesAnEngineWithOtherThreads) {
   Posed posed("b6 s30 d128 h4 l2 f256", 17);
-  const auto backend = backend_for(posed);
-  const auto graph = backend->prepare(posed.problem, with(posed, *backend, "tile=cudnn precision=fp16 graph=on"));
-  const auto launches = backend->prepare(posed.problem, with(posed, *backend, "tile=cudnn precision=fp16 graph=off"));
-  std::vector<std::thread> threads;
-  std::vector<std::string> faults(4);
-  for (std::size_t t = 0; t < faults.size(); ++t) {
-    threads.emplace_back([&, t] {
-      const cuda::Device::Current current(*device());
-      const cuda::Stream stream;
-      for (int round = 0; round < 20; ++round) {
-        OnCard card(posed);
-        Call call = card.call();
-        call.stream = stream;
-        ((t + static_cast<std::size_t>(round)) % 2 ? graph : launches)->run(call);
-        stream.synchronize();
-        const Verdict verdict = card.judge(posed);
-        if (!verdict.fault.empty() || verdict.worst > 1) faults[t] = describe(verdict);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& fault : faults) EXPECT_EQ(fault, "");
+  expect_shared_by_threads(posed, "tile=cudnn precision=fp16");
 }
 
 }  // namespace
