@@ -17,6 +17,7 @@
 #include "cli/session.hpp"
 #include "cli/suggestions.hpp"
 #include "core/error.hpp"
+#include "core/memory.hpp"
 
 namespace gnomon::cli {
 namespace {
@@ -119,6 +120,7 @@ void hold_closed_streams() {
 }  // namespace gnomon::cli
 
 int main(int argc, char** argv) {
+  gnomon::share_one_heap_under_limits();
   gnomon::cli::hold_closed_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason
   return gnomon::cli::delivered(gnomon::cli::run(argc, argv));

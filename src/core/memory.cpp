@@ -1,6 +1,7 @@
 #include "core/memory.hpp"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -94,6 +95,10 @@ void tighten(AvailableMemory& memory, const Version& version, const std::string&
 
 bool has_process_limits() {
   return std::ranges::any_of(kProcessLimits, [](const ProcessLimit& limit) { return limit_of(limit).has_value(); });
+}
+
+void share_one_heap_under_limits() {
+  if (has_process_limits()) mallopt(M_ARENA_MAX, 1);
 }
 
 void require_library_reserve() {
