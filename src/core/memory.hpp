@@ -19,8 +19,9 @@ AvailableMemory available_memory();
 // when a product is made and when it first runs, and crashes when there is no room for it.
 inline constexpr std::int64_t kLibraryReserve = std::int64_t{32} << 20;
 bool has_process_limits();
-// Before the first thread starts: each would take 64 MiB of address space for a heap of its own, at any moment, and so what
-// was counted as left for oneDNN. Nothing without limits. For programs: a library leaves its process's malloc alone.
+// Before the first thread starts: each would take 64 MiB of address space for a heap of its own, at any moment, and so
+// what was counted as left for oneDNN. Nothing without limits. For programs: a library leaves its process's malloc
+// alone.
 void share_one_heap_under_limits();
 void require_library_reserve();          // environment error when a limit leaves less; nothing without limits
 std::string format_bytes(double bytes);  // "812.3 MiB"
