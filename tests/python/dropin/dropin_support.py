@@ -113,6 +113,7 @@ FAMILIES = [
     Family("bert", bert_encoder, call_bert, own_blind_rows=True),
     Family("gpt2", gpt2, call_gpt2, causal=True, own_blind_rows=True),
 ]
+BY_NAME = {family.name: family for family in FAMILIES}
 FEW = [FAMILIES[0], FAMILIES[3]]  # where the kind of module cannot matter
 
 

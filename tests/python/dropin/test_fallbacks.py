@@ -1,18 +1,16 @@
 """Whatever is not exactly recognised is answered by the module itself, said once, listed, and taken back when it ends."""
 
 import copy
-import functools
-import importlib
 import warnings
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 import gnomon
 from dropin_support import (
+    BY_NAME,
     D,
     FAMILIES,
     FEW,
@@ -29,7 +27,6 @@ from dropin_support import (
     reference,
 )
 
-BY_NAME = {family.name: family for family in FAMILIES}
 families = pytest.mark.parametrize("family", FAMILIES, ids=str)
 
 
@@ -279,96 +276,6 @@ def test_global_hooks_fall_back():
     check(FEW[0], module, x)
 
 
-PATCHES = [
-    (nn.TransformerEncoderLayer, "forward"),
-    (nn.TransformerEncoderLayer, "_ff_block"),
-    (nn.TransformerEncoder, "forward"),
-    (nn.MultiheadAttention, "forward"),
-    (nn.Linear, "forward"),
-    (nn.LayerNorm, "forward"),
-    (nn.Dropout, "forward"),
-    (nn.Module, "__call__"),
-    (nn.Module, "_call_impl"),
-]
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("kind, name", PATCHES, ids=lambda p: getattr(p, "__name__", p))
-def test_a_patched_class_falls_back(kind, name, when, monkeypatch):
-    family = BY_NAME["encoder"]
-    torch.manual_seed(0)
-    module, x, plain = family.make(), torch.randn(2, 6, D), getattr(kind, name)
-    if when == "after":
-        gnomon.optimize(module, effort="estimate")
-        check(family, module, x)
-    with monkeypatch.context() as patch:
-        patch.setattr(kind, name, lambda self, *a, **k: plain(self, *a, **k))
-        gnomon.optimize(module, effort="estimate")
-        check_falls_back(family, module, x, reason=f"nn.{kind.__name__} was patched: {name}")
-    check(family, module, x)
-
-
-@pytest.mark.parametrize("name", gnomon._weights_watch.FUNCTIONS)
-def test_a_patched_function_of_pytorch_falls_back(name, monkeypatch):
-    """scaled_dot_product_attention above all is put there by packages that bring another one."""
-    family, x, plain = BY_NAME["encoder"], torch.randn(2, 6, D), getattr(F, name)
-    module = gnomon.optimize(encoder(activation=nn.GELU()), effort="estimate")
-    check(family, module, x)
-    with monkeypatch.context() as patch:
-        patch.setattr(F, name, lambda *a, **k: plain(*a, **k))
-        check_falls_back(family, module, x, reason=f"torch.nn.functional was patched: {name}")
-    check(family, module, x)
-
-
-def halved(plain):
-    return lambda self, *a, **k: plain(self, *a, **k) * 0.5
-
-
-def halved_and_disguised(plain):
-    return functools.wraps(plain)(halved(plain))
-
-
-def without_values(plain):
-    return lambda self, query, key, value, *a, **k: plain(self, query, key, value * 0, *a, **k)
-
-
-# family, where the class is, its name, the method, what is put there
-OTHERS_PATCHES = [
-    ("bert", "transformers.models.bert.modeling_bert", "BertSelfOutput", "forward", halved),
-    ("bert", "transformers.models.bert.modeling_bert", "BertLayer", "feed_forward_chunk", halved_and_disguised),
-    ("gpt2", "transformers.models.gpt2.modeling_gpt2", "GPT2MLP", "forward", halved),
-    ("gpt2", "transformers.models.gpt2.modeling_gpt2", "GPT2Attention", "_attn", without_values),
-    ("gpt2", "transformers.pytorch_utils", "Conv1D", "forward", halved),
-    ("reference-causal", "reference", "Layer", "feed_forward", halved),
-    ("reference-causal", "reference", "Attention", "split", halved),
-]
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("patch_of", OTHERS_PATCHES, ids=lambda p: f"{p[2]}.{p[3]}")
-def test_a_patched_class_of_another_package_falls_back(patch_of, when, monkeypatch):
-    family_name, path, kind_name, name, change = patch_of
-    family = BY_NAME[family_name]
-    torch.manual_seed(0)
-    module, x, kind = family.make(), torch.randn(2, 6, D), getattr(importlib.import_module(path), kind_name)
-    if when == "after":
-        gnomon.optimize(module, effort="estimate")
-        check(family, module, x)
-    with monkeypatch.context() as patch:
-        patch.setattr(kind, name, change(getattr(kind, name)))
-        gnomon.optimize(module, effort="estimate")
-        check_falls_back(family, module, x, reason=f"{kind_name} was patched: {name}")
-    check(family, module, x)
-
-
-def test_another_function_in_an_activation_of_transformers():
-    family = BY_NAME["bert"]
-    module, x = fast(family), torch.randn(2, 6, D)
-    check(family, module, x)
-    module.layer[1].intermediate.intermediate_act_fn.act = torch.tanh
-    check_falls_back(family, module, x, reason="GELUActivation has another function in it")
-
-
 @pytest.mark.parametrize("name", ["_ff_block", "_sa_block"])
 def test_methods_of_its_own_on_the_module_itself(name):
     family = BY_NAME["layer"]
@@ -564,147 +471,3 @@ def test_an_input_that_wants_gradients_gets_them():
     x = torch.randn(2, 6, D, requires_grad=True)
     module(x).sum().backward()
     assert x.grad is not None and "gradients" in reasons(module)[0]
-
-
-class Seen(torch.Tensor):
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        return super().__torch_function__(func, types, args, kwargs or {})
-
-
-def under_autocast(module, x):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        return module(x)
-
-
-def under_dispatch_mode(module, x):
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Mode(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            return func(*args, **(kwargs or {}))
-
-    with Mode():
-        return module(x)
-
-
-def under_function_mode(module, x):
-    from torch.overrides import TorchFunctionMode
-
-    class Mode(TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            return func(*args, **(kwargs or {}))
-
-    with Mode():
-        return module(x)
-
-
-def traced(module, x):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = torch.jit.trace(module, (x,), check_trace=False)
-    assert "layer_norm" in str(program.inlined_graph), "the trace holds none of the module's operations"
-    return program(x)
-
-
-def vmapped(module, x):
-    vmap = getattr(getattr(torch, "func", None), "vmap", None)
-    if vmap is None:
-        vmap = pytest.importorskip("functorch").vmap
-    return vmap(lambda row: module(row[None])[0])(x)
-
-
-def vmapped_by_torch(module, x):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        vmap = torch.vmap if hasattr(torch, "vmap") else torch._vmap_internals.vmap
-        return vmap(lambda row: module(row.unsqueeze(0)).squeeze(0))(x)
-
-
-def forward_mode(module, x):
-    from torch.autograd import forward_ad
-
-    with forward_ad.dual_level():
-        return forward_ad.unpack_dual(module(forward_ad.make_dual(x, torch.ones_like(x)))).primal
-
-
-MODES = {
-    "autocast": (under_autocast, "autocast"),
-    "dispatch mode": (under_dispatch_mode, "TorchDispatchMode"),
-    "function mode": (under_function_mode, "TorchFunctionMode"),
-    "jit trace": (traced, "tracing"),
-    "vmap": (vmapped, "functorch"),
-    "torch.vmap": (vmapped_by_torch, "functorch|no memory of its own"),
-    "forward mode": (forward_mode, "forward-mode"),
-    "subclass": (lambda m, x: m(x.as_subclass(Seen)), "Seen"),
-    "negated view": (lambda m, x: m(torch.imag(torch.complex(x, -x).conj())), "negated view"),
-}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_what_a_foreign_function_cannot_take_part_in(mode):
-    run, word = MODES[mode]
-    module, x = fast(FEW[0]), torch.randn(2, 6, D)
-    check(FEW[0], module, x)
-    plain = gnomon.restore(copy.deepcopy(module))
-    with torch.no_grad():
-        actual, expected = run(module, x), run(plain, x)
-    assert torch.equal(torch.as_tensor(actual), torch.as_tensor(expected))
-    assert any(part in reasons(module)[-1] for part in word.split("|")) and entry(module)["answered"] == 1
-    check(FEW[0], module, x)
-
-
-def test_a_module_that_has_no_weights_yet():
-    """Lazy parameters have neither memory nor a shape before the first call, which makes them."""
-    module = encoder()
-    module.layers[0].linear1 = nn.LazyLinear(64)
-    gnomon.optimize(module.eval(), effort="estimate")
-    x = torch.randn(2, 6, D)
-    with torch.enable_grad():  # off PyTorch's own fast path, which cannot take them either
-        first = module(x).detach()
-    with torch.inference_mode():
-        assert torch.allclose(module(x), first, atol=1e-5)
-    assert len(reasons(module)) == 1 and entry(module)["answered"] == 1
-
-
-def test_a_module_on_another_device_answers_for_itself():
-    """C22: nothing is guessed about devices that no backend serves; a mismatch is PyTorch's own error, which names both."""
-    family = BY_NAME["encoder"]
-    module = fast(family).to("meta")
-    with torch.no_grad():
-        try:
-            assert module(torch.randn(2, 6, D, device="meta")).device.type == "meta"
-        except (RuntimeError, NotImplementedError):
-            pass  # PyTorch 1.13 has no such kernel
-    assert "tensors are on meta" in reasons(module)[0]
-    module = fast(family)
-    with torch.no_grad(), pytest.raises((RuntimeError, NotImplementedError)):
-        module(torch.randn(2, 6, D, device="meta"))
-    assert "the input is on meta, the weights are on cpu" in reasons(module)[0]
-
-
-def test_unbatched_and_nested_inputs_are_the_encoders_own():
-    family = BY_NAME["encoder"]
-    module = fast(family)
-    check_falls_back(family, module, torch.randn(6, D), reason="2 axes")
-    make = getattr(getattr(torch, "nested", None), "nested_tensor", None) or torch.nested_tensor
-    with torch.no_grad():
-        try:
-            module(make([torch.randn(4, D), torch.randn(6, D)]))
-        except (RuntimeError, ValueError, AssertionError):
-            pass  # the encoder's own error
-    assert "nested tensor" in reasons(module)[-1] and entry(module)["answered"] == 0
-
-
-@pytest.mark.parametrize(
-    "x", [torch.randn(2, 6, D).to_sparse(), torch.randn(2, 6, D, device="meta")], ids=["sparse", "meta"]
-)
-def test_inputs_without_plain_memory(x):
-    module = fast(FEW[0])
-    with torch.no_grad():
-        try:
-            y = module(x)
-            assert y.device == x.device
-        except (RuntimeError, NotImplementedError):
-            pass  # the module's own error
-    assert reasons(module) and entry(module)["answered"] == 0
