@@ -175,5 +175,3 @@ struct PackLayer {
 };
 
 }  // namespace gnomon::kernels::resident
-
-#undef GNOMON_ANYWHERE

@@ -5,12 +5,6 @@
 
 #include "resident_layout.cuh"
 
-#ifdef __CUDACC__
-#define GNOMON_ANYWHERE __host__ __device__
-#else
-#define GNOMON_ANYWHERE
-#endif
-
 namespace gnomon::kernels::resident {
 
 // Of the choices, `groups` is the number of warpgroups, `cluster` of the CTAs that share a sequence.
@@ -92,5 +86,3 @@ struct SplitStack {
 };
 
 }  // namespace gnomon::kernels::resident
-
-#undef GNOMON_ANYWHERE

@@ -24,10 +24,7 @@ void expect_stack_right(std::uint64_t seed) {
 
 TEST(EmulatedResident, RandomStacks) {
   const std::uint64_t seed = test_seed();
-  const auto all = [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    (expect_stack_right<kIndex>(seed + kIndex), ...);
-  };
-  all(std::make_integer_sequence<int, kStacks>());
+  for_each_index<kStacks>([&]<int kIndex>() { expect_stack_right<kIndex>(seed + kIndex); });
 }
 
 }  // namespace

@@ -9,6 +9,13 @@
 
 namespace gnomon::test {
 
+// f.operator()<0>(), ... <kCount - 1>().
+template <int kCount, typename F>
+void for_each_index(const F& f) {
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) { (f.template operator()<kIndex>(), ...); }
+  (std::make_integer_sequence<int, kCount>());
+}
+
 struct PackedWeights {
   std::vector<std::uint32_t> tiles;
   std::vector<float> vectors;
