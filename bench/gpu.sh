@@ -8,6 +8,7 @@
 #   BINARIES   a folder with gnomon, gnomon_test_cuda, gnomon_test_engine, libgnomon-cuda.so and libgnomon.so: a build folder, or copies
 #              of them (gnomon_cuda_resident too, for the step that wants it). What `gnomon kernels --precompile` wrote into BINARIES/kernels is used.
 #   STEP       only these, in this order: `bench/gpu.sh -h` lists them
+# COMMIT in the environment names the commit where there is no repository to ask.
 # Needs nothing installed but NVIDIA's libraries; the steps with PyTorch take the python3 (or $PYTHON) that has it, and the repository
 # that this file lies in. Exit code: 0 when all steps that were asked for ran and passed.
 set -uo pipefail
@@ -154,7 +155,7 @@ mkdir -p "$results"
 results=$(readlink -f "$results")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-commit=$(git -C "$root" rev-parse --short=12 HEAD 2> /dev/null || echo unknown)
+commit=${COMMIT:-$(git -C "$root" rev-parse --short=12 HEAD 2> /dev/null || echo unknown)}
 # Kept from step to step, and not the user's own.
 export GNOMON_KERNEL_CACHE=${GNOMON_KERNEL_CACHE:-$work/kernels} GNOMON_PLAN_DIR=$work/plans
 if [[ -d $bin/kernels ]]; then

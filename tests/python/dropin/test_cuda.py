@@ -1,5 +1,6 @@
 """The drop-in on CUDA tensors: the caller's device and stream, captures, weights that change. Skipped where PyTorch finds no device."""
 
+import concurrent.futures
 import copy
 import ctypes
 import types
@@ -19,6 +20,7 @@ from dropin_support import (
     reference,
 )
 
+on_two_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second CUDA device")
 on_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device")
 
 
@@ -115,7 +117,7 @@ def test_an_input_beyond_the_range_is_answered_in_fp32():
         assert_in_contract(answered(module, x * scale).cpu(), expected(module, x * scale))
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second CUDA device")
+@on_two_devices
 def test_the_second_device_while_the_first_is_current():
     """C22."""
     module, x = optimized(reference(), device="cuda:1"), torch.randn(2, 9, D, device="cuda:1")
@@ -123,6 +125,33 @@ def test_the_second_device_while_the_first_is_current():
     out = answered(module, x)
     assert out.device == x.device and torch.cuda.current_device() == 0
     assert_in_contract(out.cpu(), expected(module, x))
+
+
+@on_two_devices
+def test_a_module_and_an_input_on_two_devices_are_refused_naming_both():
+    """C22."""
+    module, x = optimized(reference(), device="cuda:1"), torch.randn(2, 9, D, device="cuda:0")
+    with torch.inference_mode(), pytest.raises(RuntimeError, match="(?s)(cuda:0.*cuda:1|cuda:1.*cuda:0)"):
+        module(x)
+    assert_in_contract(answered(module, x.to("cuda:1")).cpu(), expected(module, x))
+
+
+@on_two_devices
+def test_both_devices_at_once_and_a_module_that_moves():
+    """C22: two copies of a module, each on a device of its own, called from a thread each; then one moves to the other's device."""
+    modules = [optimized(reference(), device=f"cuda:{i}") for i in range(2)]
+    inputs = [torch.randn(3, 17, D, device=f"cuda:{i}") for i in range(2)]
+    wanted = [expected(module, x) for module, x in zip(modules, inputs)]
+
+    def calls(i: int) -> "list[torch.Tensor]":
+        return [answered(modules[i], inputs[i]).cpu() for _ in range(50)]
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        for outs, want in zip(threads.map(calls, range(2)), wanted):
+            for out in outs:
+                assert_in_contract(out, want)
+    modules[0].to("cuda:1")
+    assert_in_contract(answered(modules[0], inputs[0].to("cuda:1")).cpu(), wanted[0])
 
 
 def test_devices_that_no_backend_serves_fall_back():
