@@ -1,8 +1,9 @@
-// Times of the resident kernel alone, in every form that runs on a shape of the suite, the split ones too, which no
-// plan takes by itself. Whether they are right is the tests' business (gnomon_test_cuda --gtest_filter=Resident*).
-// usage: gnomon_cuda_resident [SHAPE...]; without one: 1 to 8
+// Times of the resident kernel alone, in every form that runs on a shape of the suite. Whether they are right is the
+// tests' business (gnomon_test_cuda --gtest_filter=Resident*). usage: gnomon_cuda_resident [SHAPE...]; without one: 1
+// to 8
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -26,7 +27,9 @@ void time_shape(KernelLibrary& library, CUstream stream, const Shape& s) {
       .seq = s.seq};
   const DeviceProperties& device = library.device().properties();
   auto forms = resident_forms(spec, device);
-  for (const ResidentForm& form : split_forms(spec, device)) forms.push_back(form);
+  for (const ResidentForm& form : split_forms(spec, device)) {
+    if (std::ranges::find(forms, form) == forms.end()) forms.push_back(form);
+  }
   if (forms.empty()) return fmt::print("resident #{:<2} {}\n", s.id, *refuses_resident(spec, {}, device));
   std::vector<std::thread> compilers;
   for (const ResidentForm& form : forms) {

@@ -27,7 +27,8 @@ std::optional<std::string> refuses_stack(const ResidentSpec& spec, const DeviceP
     return fmt::format("the resident stack takes Hopper's instructions (compute capability 9.0), this device is {}.{}",
                        device.major, device.minor);
   if (std::ranges::find(kWidths, c.d_model) == std::end(kWidths))
-    return fmt::format("the resident stack keeps rows of d_model 64 or 128 in registers, not {}", c.d_model);
+    return fmt::format(
+        "the resident stack keeps rows of d_model 64 or 128 in registers, 256 in its split forms, not {}", c.d_model);
   if (const std::int64_t head = c.head_dim(); head != 16 && head != 32 && head != 64)
     return fmt::format("the resident stack has heads of 16, 32 or 64 features, not {}", head);
   if (c.d_ff % c.d_model != 0)
@@ -99,6 +100,10 @@ std::vector<ResidentForm> resident_forms(const ResidentSpec& spec, const DeviceP
       const ResidentForm one{form.groups, form.cluster, paired};
       if (!refuses_resident(spec, one, device)) forms.push_back(one);
     }
+  }
+  // More than two CTAs share a sequence at a loss to what they do together: only where all sequences run at once.
+  for (const ResidentForm& form : split_forms(spec, device)) {
+    if (form.cluster <= 2 || spec.batch * form.cluster <= device.multiprocessors) forms.push_back(form);
   }
   return forms;
 }

@@ -34,7 +34,7 @@ struct ResidentForm {
 
 std::optional<std::string> refuses_resident(const ResidentSpec& spec, const ResidentForm& form,
                                             const DeviceProperties& device);
-// Those that can run, the one to begin with first; without the split ones, which were not seen on a GPU yet.
+// Those that can run and may be the fastest, the one to begin with first.
 std::vector<ResidentForm> resident_forms(const ResidentSpec& spec, const DeviceProperties& device);
 
 KernelSource resident_source(const ResidentSpec& spec, const ResidentForm& form);

@@ -6,7 +6,7 @@
 
 namespace gnomon::cuda {
 
-// Not seen on a GPU yet: no form that the planner tries by itself. To end that, resident_forms() appends these.
+// Those that can run, the most CTAs to a sequence first.
 std::vector<ResidentForm> split_forms(const ResidentSpec& spec, const DeviceProperties& device);
 
 std::optional<std::string> refuses_split(const ResidentSpec& spec, const ResidentForm& form,

@@ -93,11 +93,13 @@ TEST(CudaSearchSpace, TheResidentKernelIsTheEstimateWhereItRuns) {
   EXPECT_EQ(path("b64 s100"), "resident");
   EXPECT_EQ(path("b64 s100", {.fp32_only = true}), "stack");
   EXPECT_EQ(path("b64 s100", {.exact_activation = true}), "resident");
-  EXPECT_EQ(path("b64 s129"), "stack");
-  EXPECT_EQ(path("b64 s100 d256 f1024"), "stack");
+  EXPECT_EQ(path("b64 s129"), "resident");
+  EXPECT_EQ(path("b64 s257"), "stack");
+  EXPECT_EQ(path("b64 s100 d256 f1024"), "resident");
+  EXPECT_EQ(path("b64 s100 d384 f1536"), "stack");
   EXPECT_THAT(reason("b64 s100", "path=resident gemm_gelu=off"), testing::HasSubstr("all fusions in one"));
   EXPECT_THAT(reason("b64 s100", "path=resident tile=g9"), testing::HasSubstr("'g9'"));
-  EXPECT_THAT(reason("b64 s100 d256 f1024", "path=resident"), testing::HasSubstr("256"));
+  EXPECT_THAT(reason("b64 s100 d384 f1536", "path=resident"), testing::HasSubstr("384"));
 }
 
 // Shape 14 on a card of 12 GB: 6.1 GiB of tensor and 2 beside it in 16 bits, and in fp32 the tensor alone is too large.

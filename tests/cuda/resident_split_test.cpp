@@ -1,8 +1,10 @@
-// The resident stack's split form against the float64 oracle on a device; and, with none, what it refuses and that no
-// search tries it.
+// The resident stack's split form against the float64 oracle on a device; and, with none, what it refuses and when it
+// is searched.
 #include "cuda/resident_split.hpp"
 
 #include <gmock/gmock.h>
+
+#include <set>
 
 #include "cuda/kernels/resident_split_layout.cuh"
 #include "cuda/resident_on_device.hpp"
@@ -91,6 +93,19 @@ TEST(ResidentSplitForms, SayWhyNot) {
   EXPECT_EQ(split(8).to_string(), "split-c8");
   EXPECT_FALSE(ResidentForm::parse("split-c3"));
 
+  // Many sequences: not by more than two CTAs each.
+  const auto offered = [&](std::int64_t batch) {
+    std::vector<ResidentForm> forms;
+    spec.batch = batch;
+    for (const ResidentForm& form : cuda::resident_forms(spec, device))
+      if (form.split) forms.push_back(form);
+    spec.batch = 1;
+    return forms;
+  };
+  EXPECT_EQ(offered(16), (std::vector{split(8), split(4), split(2), split(1)}));
+  EXPECT_EQ(offered(17), (std::vector{split(4), split(2), split(1)}));
+  EXPECT_EQ(offered(1000), (std::vector{split(2), split(1)}));
+
   const auto refusal = [&](int cluster) { return cuda::refuses_resident(spec, split(cluster), device).value_or(""); };
   spec.seq = 129;
   EXPECT_THAT(refusal(1), testing::HasSubstr("hold 128 tokens"));
@@ -126,17 +141,19 @@ TEST(ResidentSplitForms, ClaimTheRegistersThatTheLaunchHas) {
   }
 }
 
-// Until it was seen on a GPU: by force alone.
-TEST(ResidentSplitForms, AreNotSearched) {
+TEST(ResidentSplitForms, AreSearchedAndTakenByForce) {
   for (const char* text : {"b1 s100 d128 h4 f512", "b64 s100 d256 h4 f1024"}) {
     const Problem problem = parse_problem(text);
     const cuda::Choices estimate = cuda::estimate_choices(problem, {}, hopper());
-    EXPECT_THAT(estimate.tile, testing::Not(testing::HasSubstr("split")));
+    EXPECT_EQ(estimate.path, cuda::Path::resident);
+    std::set<std::string> tiles;
     for (const Group& group : cuda::search_groups(problem, estimate, hopper())) {
       for (const std::vector<Choice>& alternative : group.alternatives) {
-        for (const Choice& choice : alternative) EXPECT_THAT(choice.value, testing::Not(testing::HasSubstr("split")));
+        for (const Choice& choice : alternative) tiles.insert(choice.value);
       }
     }
+    EXPECT_THAT(tiles, testing::Contains("split-c2"));
+    EXPECT_EQ(tiles.contains("split-c8"), problem.batch == 1);
     for (const cuda::Choices& base : {estimate, cuda::estimate_stack(problem, {.fp32_only = true}, hopper())}) {
       const Candidate forced = cuda::forced_candidate(base, {{"path", "resident"}, {"tile", "split-c2"}});
       EXPECT_EQ(forced.get("tile"), "split-c2");
