@@ -100,6 +100,18 @@ def test_a_planned_call_joins_a_capture():
 
 
 @on_device
+def test_an_unplanned_call_in_a_capture_is_refused_at_once():
+    """C21."""
+    module, x = optimized(reference()), torch.randn(4, 17, D, device="cuda")
+    answered(module, x)
+    other = torch.randn(5, 19, D, device="cuda")
+    torch.cuda.synchronize()
+    with torch.inference_mode(), pytest.raises(gnomon.CallerError, match="captured"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        module(other)
+    assert_in_contract(answered(module, other).cpu(), expected(module, other))
+
+
+@on_device
 def test_a_hundred_alternations_of_addresses():
     """C20."""
     module = optimized(reference())
