@@ -47,6 +47,8 @@ kernels::MaskBytes mask_bytes(const std::optional<MaskView>& mask) {
 
 Launch<kernels::LoadRows> load_rows(KernelLibrary& library, DType from, std::optional<DType> narrow, std::int64_t rows,
                                     std::int64_t width, int vec) {
+  // Of 16 bytes: what neighbouring threads take lies side by side, in whole sectors.
+  vec = std::min(vec, static_cast<int>(16 / size_of(from)));
   const auto accesses = static_cast<std::uint64_t>(width / vec);
   // A row of many accesses gets the whole block: a warp would walk along it while its neighbours wait in the same way.
   const int lanes = accesses > 1024 ? kThreads : static_cast<int>(std::min<std::uint64_t>(32, std::bit_ceil(accesses)));

@@ -12,15 +12,6 @@ template <int kLanes>
 constexpr int norm_threads = kLanes > 32 ? kLanes : 128;
 
 template <typename T, int kVec>
-__device__ __forceinline__ void load_strided(float (&to)[kVec], const T* row, int column, i64 element) {
-  if constexpr (kVec > 1) {
-    load_floats<T, kVec>(to, row + column);  // kVec > 1 asks for adjacent elements
-  } else {
-    to[0] = to_float(row[column * element]);
-  }
-}
-
-template <typename T, int kVec>
 __device__ __forceinline__ bool store_strided(T* row, int column, i64 element, const float (&from)[kVec]) {
   if constexpr (kVec > 1) {
     store_floats<T, kVec>(row + column, from);

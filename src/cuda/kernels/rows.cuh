@@ -11,26 +11,31 @@ constexpr int kRowThreads = 256;
 
 template <typename In, typename Narrow, int kVec, int kLanes>
 __global__ void __launch_bounds__(kRowThreads) load_rows(const LoadRows p) {
+  constexpr int kAtOnce = 4, kApart = kLanes * kVec;  // accesses that are on their way together; elements between them
   __shared__ float slots[kRowThreads / 32];
   const i64 row = i64{blockIdx.x} * (kRowThreads / kLanes) + threadIdx.x / kLanes;
   const int lane = threadIdx.x % kLanes;
   const bool real = row < p.rows;  // the others take part in the sums: whole warps must
+  const int end = real ? p.width : 0;
   const In* from = static_cast<const In*>(p.from) + (real ? row_offset(p.strides, row) : 0);
   float squares = 0;
-#pragma unroll 4
-  for (int c = lane * kVec; c < p.width; c += kLanes * kVec) {
-    if (!real) break;
-    float x[kVec];
-    if constexpr (kVec > 1) {
-      load_floats<In, kVec>(x, from + c);
-    } else {
-      x[0] = to_float(from[c * p.strides.element]);
+  for (int first = lane * kVec; first < end; first += kAtOnce * kApart) {
+    float x[kAtOnce][kVec];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int c = first + k * kApart;
+      if (c < end) load_strided<In, kVec>(x[k], from, c, p.strides.element);
     }
 #pragma unroll
-    for (int i = 0; i < kVec; ++i) squares += x[i] * x[i];
-    if (p.wide) store_floats<float, kVec>(p.wide + row * p.width + c, x);
-    if constexpr (!same_type<Narrow, none>) {
-      store_floats<Narrow, kVec>(static_cast<Narrow*>(p.narrow) + row * p.width + c, x);
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int c = first + k * kApart;
+      if (c >= end) break;
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) squares += x[k][i] * x[k][i];
+      if (p.wide) store_floats<float, kVec>(p.wide + row * p.width + c, x[k]);
+      if constexpr (!same_type<Narrow, none>) {
+        store_floats<Narrow, kVec>(static_cast<Narrow*>(p.narrow) + row * p.width + c, x[k]);
+      }
     }
   }
   if (!p.range && !p.row_sizes) return;

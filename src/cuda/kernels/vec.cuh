@@ -25,6 +25,16 @@ __device__ __forceinline__ void store_floats(T* to, const float (&from)[kN]) {
   *reinterpret_cast<Vec<T, kN>*>(to) = v;
 }
 
+// Of a row whose elements lie `element` apart; kVec > 1 asks for adjacent ones.
+template <typename T, int kVec>
+__device__ __forceinline__ void load_strided(float (&to)[kVec], const T* row, int column, i64 element) {
+  if constexpr (kVec > 1) {
+    load_floats<T, kVec>(to, row + column);
+  } else {
+    to[0] = to_float(row[column * element]);
+  }
+}
+
 __device__ __forceinline__ i64 row_offset(const RowStrides& s, i64 row) {
   if (row < s.seq) return row * s.token;
   const i64 b = row / s.seq;

@@ -45,21 +45,21 @@ TEST(EmulatedRows, CopiesAreExact) {
     expect_right<bf16, bf16, 1, 8>({2, 5, 7}, layout, rng);
   }
   for (const Layout layout : {Layout::contiguous, Layout::sequence_first, Layout::every_other_row}) {
-    expect_right<float, f16, 8, 16>({3, 7, 128}, layout, rng);
+    expect_right<float, f16, 4, 32>({3, 7, 128}, layout, rng);
     expect_right<f16, f16, 4, 8>({2, 5, 20}, layout, rng);
   }
-  expect_right<float, f16, 8, 256>({2, 2, 9000}, Layout::contiguous, rng);
+  expect_right<float, f16, 4, 256>({2, 2, 9000}, Layout::contiguous, rng);
 }
 
 TEST(EmulatedRows, TheGuardSeesOneRowOutsideAndOnlyThat) {
   Rng rng(test_seed());
   TestTensor host({3, 11, 64});
   host.fill(2);
-  EXPECT_EQ((load<float, f16, 8, 8>(host, 1.9, 2.1, rng).flags), 0u);
-  EXPECT_EQ((load<float, f16, 8, 8>(host, 2.1, 3, rng).flags), kernels::kOutsideRange);
+  EXPECT_EQ((load<float, f16, 4, 16>(host, 1.9, 2.1, rng).flags), 0u);
+  EXPECT_EQ((load<float, f16, 4, 16>(host, 2.1, 3, rng).flags), kernels::kOutsideRange);
   for (const double value : {1e20, -static_cast<double>(kInf), static_cast<double>(kNaN)}) {
     set_value(host.view(), 2, 10, 63, value);
-    EXPECT_EQ((load<float, f16, 8, 8>(host, 1.9, 2.1, rng).flags), kernels::kOutsideRange) << value;
+    EXPECT_EQ((load<float, f16, 4, 16>(host, 1.9, 2.1, rng).flags), kernels::kOutsideRange) << value;
   }
 }
 
@@ -69,9 +69,9 @@ TEST(EmulatedRows, PaddingOfZerosIsInsideAnyRange) {
   TestMask mask(2, 6, MaskKind::all_true, rng);
   host.fill(1);
   for (std::int64_t i = 0; i < 16; ++i) set_value(host.view(), 1, 4, i, 0);
-  EXPECT_EQ((load<float, f16, 8, 2>(host, 0.5, 2, rng, &mask).flags), kernels::kOutsideRange);
+  EXPECT_EQ((load<float, f16, 4, 4>(host, 0.5, 2, rng, &mask).flags), kernels::kOutsideRange);
   mask.set(1, 4, false);
-  const LoadedRows padded = load<float, f16, 8, 2>(host, 0.5, 2, rng, &mask);
+  const LoadedRows padded = load<float, f16, 4, 4>(host, 0.5, 2, rng, &mask);
   EXPECT_EQ(padded.flags, 0u);
   EXPECT_EQ(padded.sizes[10], -1);
 }
