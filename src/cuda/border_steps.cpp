@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cuda/guard.hpp"
+
 namespace gnomon::cuda {
 namespace {
 
@@ -24,6 +26,19 @@ void add_load(StepList& steps, Machine& machine, const Call& part, const BorderL
   steps.add(load);
   steps.follow(offsetof(kernels::LoadRows, from), input_of);
   if (range && part.mask) steps.follow(offsetof(kernels::LoadRows, mask) + offsetof(kernels::MaskBytes, data), mask_of);
+}
+
+void add_decision(StepList& steps, Machine& machine, const PassGuard& guard, kernels::CallTensors* told) {
+  auto launch = decide(machine.kernels);
+  launch.params.told = told;
+  launch.params.flags = guard.flag;
+  launch.params.answered = guard.answered;
+  steps.add(launch);
+  constexpr std::size_t call = offsetof(kernels::Decide, call);
+  steps.follow(call + offsetof(kernels::CallTensors, input), input_of);
+  steps.follow(call + offsetof(kernels::CallTensors, mask), mask_of);
+  steps.follow(call + offsetof(kernels::CallTensors, output), output_of);
+  steps.decides_at(offsetof(kernels::Decide, condition));
 }
 
 void add_to_output(StepList& steps, Launch<kernels::NormRows> norm, const Call& part, std::uint32_t* flag) {

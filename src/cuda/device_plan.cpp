@@ -21,14 +21,16 @@ RangeGuard::RangeGuard(const Machine& machine) : machine_(machine), words_(4 * s
 }
 
 void RangeGuard::set(const InputRange& range) {
-  on_ = range != kAnyInput;
+  const bool on = range != kAnyInput;
+  if (on && !on_) lower(machine_.ours);  // nobody did while it was off
+  on_ = on;
   const float values[] = {static_cast<float>(range.low), static_cast<float>(range.high)};
   check(driver().cuMemcpyHtoDAsync(words_.address(), values, sizeof values, machine_.ours), "cuMemcpyHtoDAsync");
   machine_.ours.synchronize();
 }
 
-void RangeGuard::raise(CUstream stream) const {
-  check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(flag()), 1, 1, stream), "cuMemsetD32Async");
+void RangeGuard::lower(CUstream stream) const {
+  check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(flag()), 0, 1, stream), "cuMemsetD32Async");
 }
 
 std::uint32_t RangeGuard::read(const std::uint32_t* word, CUstream stream) const {
@@ -70,9 +72,7 @@ void DevicePlan::run_slice(std::int64_t slice, const Arena::Use& use, CUstream s
   std::byte* const scratch = use.data();
   if (use.captured()) {
     // A graph cannot be launched into a capture, and nobody can look at the flag: the capture gets the exact pass.
-    if (!fallback) return pass.launch(stream, scratch, part, layout);
-    parts_.guard->raise(stream);
-    return fallback->launch(stream, scratch, part, layout);
+    return (fallback ? *fallback : pass).launch(stream, scratch, part, layout);
   }
   const CUstream ours = parts_.machine->captures;
   const bool guarded = fallback && (parts_.guard->on() || parts_.commits);
@@ -83,8 +83,10 @@ void DevicePlan::run_slice(std::int64_t slice, const Arena::Use& use, CUstream s
   } else {
     pass.launch(stream, scratch, part, layout);
   }
-  // No conditional nodes: the host looks. The fallback's steps read the flag themselves.
-  if (guarded && parts_.guard->is_raised(stream)) fallback->launch(stream, scratch, part, layout);
+  // No conditional nodes: the host looks.
+  if (!guarded || !parts_.guard->is_raised(stream)) return;
+  parts_.guard->lower(stream);
+  fallback->launch(stream, scratch, part, layout);
 }
 
 void DevicePlan::run(const Call& call) {

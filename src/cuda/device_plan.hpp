@@ -40,7 +40,7 @@ class RangeGuard {
   std::uint32_t* answered() const { return words_.as<std::uint32_t>() + 3; }
   void set(const InputRange& range);
   bool on() const { return on_.load(std::memory_order_relaxed); }
-  void raise(CUstream stream) const;      // by hand
+  void lower(CUstream stream) const;
   bool is_raised(CUstream stream) const;  // waits for the stream
   std::int64_t fallbacks() const;         // waits for a copy
 

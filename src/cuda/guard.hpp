@@ -7,6 +7,7 @@
 
 namespace gnomon::cuda {
 
+Launch<kernels::Decide> decide(KernelLibrary& library);
 Launch<kernels::ReloadRows> reload_rows(KernelLibrary& library, DType dtype, std::int64_t rows, std::int64_t width);
 Launch<kernels::CommitRows> commit_rows(KernelLibrary& library, DType dtype, std::int64_t rows, std::int64_t width,
                                         int vec);

@@ -46,7 +46,7 @@ void WrittenPass::launch(CUstream stream, std::byte* scratch, const Call& part, 
 void WrittenPass::replay(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout,
                          WrittenPass* fallback, CUstream ours, bool launched) {
   StepList& steps = steps_for(scratch, part, layout);
-  if (!steps.captured())
+  if (!steps.captured(fallback != nullptr))
     steps.capture(ours, fallback ? &fallback->steps_for(scratch, part, layout) : nullptr, !launched);
   if (launched) steps.run(stream, border_of(part));
   steps.replay(stream, border_of(part));

@@ -5,12 +5,13 @@
 
 namespace gnomon::cuda {
 
-// The guarded pass raises a flag for rows outside of a range and for outputs that are not finite; the fallback answers
-// where the flag is up.
+// The guarded pass raises a flag for rows outside of a range and for outputs that are not finite. The fallback's first
+// step decides whether the others, its body, answer: where the flag is up, which it then clears, or, launched outside
+// of the guarded pass's graph, in any case.
 struct PassGuard {
   enum class Role { none, guarded, fallback } role = Role::none;
   const float* range = nullptr;
-  std::uint32_t* flag = nullptr;      // one word, cleared by the guarded pass
+  std::uint32_t* flag = nullptr;      // one word
   std::uint32_t* answered = nullptr;  // counts the fallback's answers
   bool commit = false;                // guarded: the output is the input, and is written only when the flag is down
 

@@ -54,7 +54,6 @@ void ResidentPass::write_steps(StepList& steps, std::byte* scratch, const Call& 
   const std::int64_t rows = spec_.batch * spec_.seq, d = spec_.config.d_model;
   const bool reads = direct(border_, layout.input, layout.input_vec);
   const bool writes = !guard_.commit && direct(border_, layout.output, layout.output_vec);
-  if (guard_.flag) steps.add(FillStep{guard_.flag, sizeof *guard_.flag});
   if (!reads) add_load(steps, machine_, part, layout, floats(scratch, input_), {}, nullptr, nullptr, nullptr);
 
   auto launch = resident(machine_.kernels, spec_, form_, *weights_);

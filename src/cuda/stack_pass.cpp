@@ -138,6 +138,7 @@ void StackPass::place(std::size_t workspace) {
   n_ = own_copy ? places_.take(rows_ * d, t) : x_;
   if (!choices_.fused_norm) sum_ = places_.take(rows_ * d, sizeof(float));
   if (keeps_result()) result_ = places_.take(rows_ * d, size_of(border_));
+  if (guard_.role == PassGuard::Role::fallback) told_ = places_.take(1, sizeof(kernels::CallTensors));
   if (masked_ && choices_.fused_attention) mask_ = places_.take(ClassifiedMask::bytes(sequences_, seq_), 1);
   workspace_ = places_.take(static_cast<std::int64_t>(workspace), 1);
   // Attention's tensors and the FFN's share their memory: when one is at work, nothing of the other is wanted.
@@ -178,7 +179,6 @@ class StackPass::Writer {
     const auto& layers = machine_.weights.layout().layers;
     load();
     if (pass_.masked_ && choices_.fused_attention) classify();
-    steps_.begin_body();
     if (pre) norm_alone(layers.front().norm1);
     for (std::size_t i = 0; i < layers.size(); ++i) {
       const bool last = i + 1 == layers.size();
@@ -193,7 +193,6 @@ class StackPass::Writer {
       add_branch(at(pass_.branch2_), 1, layers[i].fc2.bias, after_ffn, last && (pre || !c_.final_norm));
     }
     if (!pre && c_.final_norm) to_caller(norm_of(x(), std::nullopt, &final_norm(), true));
-    steps_.end_body();
     if (pass_.keeps_result()) commit();
   }
 
@@ -206,21 +205,19 @@ class StackPass::Writer {
   void load() {
     const PassGuard& guard = pass_.guard_;
     if (guard.role == PassGuard::Role::fallback) return reload();
-    if (guard.flag) steps_.add(FillStep{guard.flag, sizeof *guard.flag});
     const bool narrow = pass_.type_ != DType::f32 && c_.norm == NormPlacement::post;
     add_load(steps_, machine_, part_, layout_, x(), narrow ? std::optional(pass_.type_) : std::nullopt,
              narrow ? at(pass_.n_) : nullptr, guard.range, guard.flag);
   }
 
   void reload() {
+    told_ = reinterpret_cast<kernels::CallTensors*>(at(pass_.told_));
+    add_decision(steps_, machine_, pass_.guard_, told_);
     auto launch = reload_rows(machine_.kernels, pass_.border_, rows(), c_.d_model);
+    launch.params.call = told_;
     launch.params.strides = row_access(part_.input).strides;
     launch.params.wide = x();
-    launch.params.flags = pass_.guard_.flag;
-    launch.params.answered = pass_.guard_.answered;
     steps_.add(launch);
-    steps_.follow(offsetof(kernels::ReloadRows, from), [](const Border& border) { return border.input; });
-    steps_.set_condition_at(offsetof(kernels::ReloadRows, condition));
   }
 
   void classify() {
@@ -228,7 +225,9 @@ class StackPass::Writer {
     mask_->state = pass_.mask_state_.as<kernels::u32>();
     auto launch = classify_mask(machine_.kernels, pass_.sequences_, pass_.seq_, *mask_);
     launch.params.mask = mask_bytes(part_.mask);
+    launch.params.call = told_;
     steps_.add(launch);
+    if (told_) return;
     steps_.follow(offsetof(kernels::ClassifyMask, mask) + offsetof(kernels::MaskBytes, data),
                   [](const Border& border) { return border.mask; });
   }
@@ -345,9 +344,10 @@ class StackPass::Writer {
     auto launch = commit_rows(machine_.kernels, pass_.border_, rows(), c_.d_model, layout_.output_vec);
     launch.params.from = at(pass_.result_);
     launch.params.to_strides = row_access(part_.output).strides;
-    launch.params.flags = pass_.guard_.flag;
-    launch.params.when_raised = pass_.guard_.role == PassGuard::Role::fallback;
+    launch.params.call = told_;
+    if (!told_) launch.params.flags = pass_.guard_.flag;
     steps_.add(launch);
+    if (told_) return;
     steps_.follow(offsetof(kernels::CommitRows, to), [](const Border& border) -> const void* { return border.output; });
   }
 
@@ -361,6 +361,7 @@ class StackPass::Writer {
   const BorderLayout& layout_;
   std::optional<ClassifiedMask> mask_;
   std::shared_ptr<const DnnDescriptor> arguments_;
+  kernels::CallTensors* told_ = nullptr;  // a fallback's: where its body finds the caller's tensors
 };
 
 void StackPass::write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) {

@@ -53,7 +53,7 @@ class StackPass final : public Pass {
   DeviceBuffer mask_state_;
   Places places_;
   std::size_t x_ = 0, n_ = 0, q_[3] = {}, attended_ = 0, branch_ = 0, hidden_ = 0, branch2_ = 0, sum_ = 0, mask_ = 0,
-              result_ = 0, workspace_ = 0;
+              result_ = 0, told_ = 0, workspace_ = 0;
 };
 
 // The attention that a pass would launch; `alignment` from the rows of Q|K|V.

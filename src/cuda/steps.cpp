@@ -35,9 +35,14 @@ CUDA_KERNEL_NODE_PARAMS KernelStep::node_params(void** slot) {
   return node;
 }
 
-StepList::~StepList() {
+StepList::~StepList() { forget_graph(); }
+
+void StepList::forget_graph() {
   if (exec_) driver().cuGraphExecDestroy(exec_);
   if (graph_) driver().cuGraphDestroy(graph_);
+  exec_ = nullptr;
+  graph_ = nullptr;
+  followers_.clear();
 }
 
 void StepList::run(CUstream stream, const Border& border) {
@@ -47,8 +52,7 @@ void StepList::run(CUstream stream, const Border& border) {
 }
 
 bool StepList::body_touches_border() const {
-  return std::ranges::any_of(patches_,
-                             [this](const BorderPatch& p) { return p.step >= body_first_ && p.step < body_end_; });
+  return std::ranges::any_of(patches_, [this](const BorderPatch& p) { return p.step > condition_.step; });
 }
 
 // Runs steps into a stream that is being captured, and remembers the nodes that follow the border.
@@ -92,7 +96,8 @@ void StepList::capture_fallback(CUstream ours, const StepList& fallback, CUgraph
   CUgraphConditionalHandle condition = 0;
   check(driver().cuGraphConditionalHandleCreate(&condition, graph_, context, 0, CU_GRAPH_COND_ASSIGN_DEFAULT),
         "cuGraphConditionalHandleCreate");
-  last = capture_section(ours, graph_, last, fallback, 0, fallback.body_first_, condition);
+  const std::size_t body = fallback.condition_.step + 1;
+  last = capture_section(ours, graph_, last, fallback, 0, body, condition);
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
   params.conditional.handle = condition;
@@ -101,12 +106,12 @@ void StepList::capture_fallback(CUstream ours, const StepList& fallback, CUgraph
   params.conditional.ctx = context;
   CUgraphNode node = nullptr;
   check(driver().cuGraphAddNode_v1(&node, graph_, &last, 1, &params), "cuGraphAddNode");
-  capture_section(ours, params.conditional.phGraph_out[0], nullptr, fallback, fallback.body_first_, fallback.body_end_,
-                  0);
-  capture_section(ours, graph_, node, fallback, fallback.body_end_, fallback.steps_.size(), 0);
+  capture_section(ours, params.conditional.phGraph_out[0], nullptr, fallback, body, fallback.steps_.size(), 0);
 }
 
 void StepList::capture(CUstream ours, const StepList* fallback, bool own) {
+  forget_graph();
+  with_fallback_ = fallback != nullptr;
   CUgraphNode last = nullptr;
   if (own) {
     check(driver().cuStreamBeginCapture(ours, CU_STREAM_CAPTURE_MODE_RELAXED), "cuStreamBeginCapture");

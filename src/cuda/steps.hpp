@@ -46,14 +46,6 @@ struct ProductStep {
   void run(CUstream stream) const { product->run(stream, x, w, y, workspace); }
 };
 
-struct FillStep {  // with zeros
-  void* at;
-  std::size_t bytes;
-  void run(CUstream stream) const {
-    check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(at), 0, bytes, stream), "cuMemsetD8Async");
-  }
-};
-
 // The addresses that a call brings along: its tensors' first elements.
 struct Border {
   const void* input = nullptr;
@@ -74,18 +66,15 @@ class StepList {
     return steps_.size() - 1;
   }
   void add(const ProductStep& product) { steps_.emplace_back(product); }
-  void add(const FillStep& fill) { steps_.emplace_back(fill); }
   void add(const DnnAttentionStep& attention) { steps_.emplace_back(attention); }
   // The last step's pointer at `offset` of its params follows the border.
   void follow(std::size_t offset, const void* (*address)(const Border&)) {
     patches_.push_back({steps_.size() - 1, offset, address});
   }
 
-  // The last step's parameter at `offset` is the handle of the condition that its body runs under.
-  void set_condition_at(std::size_t offset) { condition_ = {steps_.size() - 1, offset}; }
-  // The steps between are the body: what a graph runs under a condition, when they come as another list's fallback.
-  void begin_body() { body_first_ = steps_.size(); }
-  void end_body() { body_end_ = steps_.size(); }
+  // The last step decides: the steps after it are the body, which a graph runs under a condition when they come as
+  // another list's fallback. The condition's handle is the step's parameter at `offset`.
+  void decides_at(std::size_t offset) { condition_ = {steps_.size() - 1, offset}; }
   bool body_touches_border() const;
 
   void run(CUstream stream, const Border& border);
@@ -94,7 +83,7 @@ class StepList {
   // put into the nodes. `fallback`: what follows, its body under its condition; it is only read. Without `own`, the
   // graph is the fallback alone.
   void capture(CUstream ours, const StepList* fallback, bool own);
-  bool captured() const { return exec_ != nullptr; }
+  bool captured(bool with_fallback) const { return exec_ && with_fallback == with_fallback_; }
   void replay(CUstream stream, const Border& border);
 
   StepList() = default;
@@ -103,7 +92,7 @@ class StepList {
   StepList& operator=(const StepList&) = delete;
 
  private:
-  using Step = std::variant<KernelStep, ProductStep, FillStep, DnnAttentionStep>;
+  using Step = std::variant<KernelStep, ProductStep, DnnAttentionStep>;
   struct Place {
     std::size_t step = 0, offset = 0;
   };
@@ -118,6 +107,7 @@ class StepList {
     CUgraphNode node;
     std::vector<Pointer> pointers;
   };
+  void forget_graph();
   void capture_steps(CUstream ours, const StepList& list, std::size_t first, std::size_t end,
                      CUgraphConditionalHandle condition);
   CUgraphNode capture_section(CUstream ours, CUgraph graph, CUgraphNode after, const StepList& list, std::size_t first,
@@ -127,8 +117,8 @@ class StepList {
   std::vector<Step> steps_;
   std::vector<BorderPatch> patches_;
   Place condition_;
-  std::size_t body_first_ = 0, body_end_ = 0;
   std::vector<Follower> followers_;
+  bool with_fallback_ = false;
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
 };

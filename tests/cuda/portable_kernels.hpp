@@ -24,6 +24,9 @@ inline std::vector<KernelCase> portable_kernels() {
   add(instantiate("activation.cuh", "activate", D::f32, "GeluTanh", 4));
   add(instantiate("mask.cuh", "classify_mask", 32));
   add(instantiate("mask.cuh", "classify_mask", 256));
+  add(instantiate("guard.cuh", "decide", 32));
+  add(instantiate("guard.cuh", "reload_rows", D::f32));
+  add(instantiate("guard.cuh", "commit_rows", D::f32, 8));
   add(instantiate("judge.cuh", "compare", D::f16, D::f32));
   add(instantiate("judge.cuh", "fetch_first_bad", D::f32, D::f32));
   add(instantiate("judge.cuh", "check_pattern", 256));

@@ -10,32 +10,40 @@ extern "C" __device__ void cudaGraphSetConditional(unsigned long long handle, un
 
 namespace gnomon::kernels {
 
-constexpr int kCommitThreads = 256, kReloadThreads = 256;
+constexpr int kDecideThreads = 32, kCommitThreads = 256, kReloadThreads = 256;
+
+// One thread's work. kThreads: as launched.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) decide(const Decide p) {
+  if (threadIdx.x != 0) return;
+  if (p.condition) {
+    if (*p.flags == 0) return;
+    *p.flags = 0;
+    cudaGraphSetConditional(p.condition, 1u);
+  }
+  *p.told = p.call;
+  atomicAdd(p.answered, 1u);
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kReloadThreads) reload_rows(const ReloadRows p) {
-  if (*p.flags == 0) return;
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    atomicAdd(p.answered, 1u);
-    if (p.condition) cudaGraphSetConditional(p.condition, 1u);
-  }
+  const T* const first = static_cast<const T*>(p.call->input);
   for (i64 at = i64{blockIdx.x} * kReloadThreads + threadIdx.x; at < p.rows * p.width;
        at += i64{gridDim.x} * kReloadThreads) {
     const i64 row = at / p.width;
-    const T* from = static_cast<const T*>(p.from) + row_offset(p.strides, row);
-    p.wide[at] = to_float(from[(at - row * p.width) * p.strides.element]);
+    p.wide[at] = to_float(first[row_offset(p.strides, row) + (at - row * p.width) * p.strides.element]);
   }
 }
 
 template <typename T, int kVec>
 __global__ void __launch_bounds__(kCommitThreads) commit_rows(const CommitRows p) {
-  if ((*p.flags != 0) != (p.when_raised != 0)) return;
+  if (p.flags && *p.flags != 0) return;
   const i64 at = (i64{blockIdx.x} * kCommitThreads + threadIdx.x) * kVec;  // width is a multiple of kVec
   if (at >= p.rows * p.width) return;
   const i64 row = at / p.width;
   const int column = static_cast<int>(at - row * p.width);
   const T* from = static_cast<const T*>(p.from) + at;
-  T* to = static_cast<T*>(p.to) + row_offset(p.to_strides, row);
+  T* to = static_cast<T*>(p.call ? p.call->output : p.to) + row_offset(p.to_strides, row);
 #pragma unroll
   for (int i = 0; i < kVec; ++i) to[(column + i) * p.to_strides.element] = from[i];
 }

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kMaskThreads) classify_mask(const ClassifyMask
   const int seq = static_cast<int>(p.mask.seq);
   int first = seq, end = 0, count = 0;
   if (b < p.batch) {
-    const u8* valid = p.mask.data + b * p.mask.sequence;
+    const u8* valid = (p.call ? p.call->mask : p.mask.data) + b * p.mask.sequence;
     constexpr int kAhead = 4;  // loads on their way at a time
     for (i64 word0 = kThreads == 32 ? 0 : warp * kAhead; word0 < p.words; word0 += kThreads / 32 * kAhead) {
       u8 token[kAhead];

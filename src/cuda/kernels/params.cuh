@@ -23,7 +23,7 @@ struct MaskBytes {
   i64 seq = 1, sequence = 0, token = 0;
 };
 
-// Bits that kernels set in a call's flag word. Nobody but the host's memset clears them.
+// Bits that kernels set in a plan's flag word. Whoever acts on them clears them: decide, or the host.
 enum CallFlag : u32 {
   kOutsideRange = 1,     // an input row's root mean square is outside the range the plan was verified on
   kOutputNotFinite = 2,  // an output element is NaN or infinite
@@ -62,27 +62,41 @@ struct NormRows {
   u32* flags;  // kOutputNotFinite when `to` is; null: unchecked
 };
 
-// Contiguous rows to the caller's, when the flag word is zero, or when it is not.
-struct CommitRows {
-  const void* from;
-  void* to;
-  RowStrides to_strides;
-  i64 rows;
-  i32 width;
-  i32 when_raised;
-  const u32* flags;
+// The first elements of a call's tensors, in device memory: for the nodes under a condition, whose parameters no host
+// can replace.
+struct CallTensors {
+  const void* input;
+  const u8* mask;
+  void* output;
 };
 
-// When the flag word is not zero: the caller's rows to contiguous fp32 ones, once more, and the graph's condition is set.
+// Whether the fp32 pass answers. If so the flag is cleared, and what runs under the condition is told of the tensors.
+struct Decide {
+  CallTensors call;
+  CallTensors* told;
+  u32* flags;
+  u64 condition;  // a conditional handle of the graph that this is a node of; 0: it was decided already
+  u32* answered;  // counts the times
+};
+
+// The caller's rows to contiguous fp32 ones, once more.
 struct ReloadRows {
-  const void* from;
+  const CallTensors* call;
   RowStrides strides;
   i64 rows;
   i32 width;
   float* wide;
-  const u32* flags;
-  u64 condition;  // a conditional handle of the graph that this is a node of; 0: none
-  u32* answered;  // counts the times
+};
+
+// Contiguous rows to the caller's.
+struct CommitRows {
+  const void* from;
+  void* to;
+  const CallTensors* call;  // in place of `to`, where it is not null
+  RowStrides to_strides;
+  i64 rows;
+  i32 width;
+  const u32* flags;  // only while this word is zero; null: in any case
 };
 
 struct Activate {
@@ -102,6 +116,7 @@ enum MaskClass : u32 { kAllValid = 0, kRightPadded = 1, kLeftPadded = 2, kAnyMas
 
 struct ClassifyMask {
   MaskBytes mask;
+  const CallTensors* call;  // holds the mask's data, where it is not null
   i64 batch;
   SequenceKeys* keys;  // [batch]
   u32* bitmap;         // [batch][words]: bit k % 32 of word k / 32 is key k

@@ -1,0 +1,190 @@
+// Calls inside and outside of the verified range, in turn: each is answered by the pass that may, however the plan runs
+// and whoever else calls.
+#include "cuda/backend_fixture.hpp"
+
+namespace gnomon::test {
+namespace {
+
+constexpr std::uint64_t kSeed = 8;
+
+// Tensors to call with and what must come of them: the usual input, which verifies the range, or one far outside of it.
+struct Asked {
+  Asked(const Posed& its, std::int64_t its_answers) : posed(its), answers(its_answers), card(its) {}
+  const Posed& posed;
+  const std::int64_t answers;  // of the fp32 pass
+  OnCard card;
+};
+
+class CudaGuard : public CudaBackendTest {
+ protected:
+  // A plan with the range of its usual input.
+  struct Ranged {
+    Ranged(const std::string& text, const std::string& changes)
+        : usual(text, kSeed), far(text, kSeed, MaskKind::holes, Layout::contiguous, Layout::contiguous, 100) {
+      backend = backend_for(usual);
+      const Candidate candidate = with(usual, *backend, changes);
+      if (const auto refusal = backend->refuses(usual.problem, {}, candidate)) throw_internal("{}", refusal->reason);
+      plan = backend->prepare(usual.problem, candidate);
+      OnCard card(usual);
+      range = backend->open_workbench(usual.problem, card.call())->input_range();
+      plan->set_verified_range(range);
+      slices = candidate.get("slices") == "1" ? usual.problem.batch : 1;
+    }
+    std::unique_ptr<Asked> ask(bool outside) const {
+      return std::make_unique<Asked>(outside ? far : usual, outside ? slices : 0);
+    }
+    void call(Asked& asked, CUstream stream = nullptr) const {
+      Call call = asked.card.call();
+      call.stream = stream;
+      plan->run(call);
+    }
+    Posed usual, far;
+    std::unique_ptr<Backend> backend;
+    std::unique_ptr<Plan> plan;
+    InputRange range;
+    std::int64_t slices = 1;
+  };
+
+  static void expect_answer(Asked& asked) {
+    const Verdict verdict = asked.card.judge(asked.posed);
+    EXPECT_TRUE(verdict.fault.empty() && verdict.worst <= 1) << describe(verdict);
+  }
+
+  // Calls on two streams, usual and far ones mixed, none waited for before the next one is there.
+  static void alternate(const Ranged& ranged, int rounds) {
+    Rng rng(test_seed());
+    const cuda::Stream streams[2];
+    for (int round = 0; round < rounds && !HasFailure(); ++round) {
+      SCOPED_TRACE(round);
+      std::vector<std::unique_ptr<Asked>> calls;
+      for (int i = 0; i < 4; ++i) calls.push_back(ranged.ask(rng() % 2 != 0));
+      synchronize();  // the uploads
+      std::int64_t answers = ranged.plan->range_fallbacks();
+      for (std::size_t i = 0; i < calls.size(); ++i) {
+        ranged.call(*calls[i], streams[i % 2]);
+        answers += calls[i]->answers;
+      }
+      for (const cuda::Stream& stream : streams) stream.synchronize();
+      EXPECT_EQ(ranged.plan->range_fallbacks(), answers);
+      for (const auto& asked : calls) expect_answer(*asked);
+    }
+  }
+
+  template <typename Check>
+  static void for_each_way(Check&& check) {
+    for (const std::string text : {"b4 s20 d64 h4 l2 f128", "b4 s20 d64 h4 l2 f128 mask",
+                                   "b4 s20 d64 h4 l2 f128 inplace", "b4 s20 d64 h4 l2 f128 inplace mask f16"}) {
+      for (const std::string changes : {"precision=fp16 graph=on slices=all", "precision=fp16 graph=off slices=all",
+                                        "precision=fp16 graph=on slices=1", "path=resident graph=on slices=all",
+                                        "path=resident graph=off slices=all"}) {
+        SCOPED_TRACE(text + " with " + changes);
+        if (!changes.starts_with("path=resident") || properties().major == 9) check(text, changes);
+      }
+    }
+  }
+};
+
+TEST_F(CudaGuard, UsualAndFarCallsAlternateOnTwoStreams) {
+  for_each_way([](const std::string& text, const std::string& changes) { alternate(Ranged(text, changes), 8); });
+}
+
+// An older driver: the host looks at the flag.
+TEST_F(CudaGuard, WithoutConditionalNodesToo) {
+  cuda::Driver old = cuda::driver();
+  old.cuGraphAddNode_v1 = nullptr;
+  struct Restore {
+    ~Restore() { cuda::use_driver(nullptr); }
+  } restore;
+  cuda::use_driver(&old);
+  for_each_way([](const std::string& text, const std::string& changes) { alternate(Ranged(text, changes), 3); });
+}
+
+TEST_F(CudaGuard, OneSliceOutsideIsOneAnswer) {
+  for (const char* text : {"b4 s20 d64 h4 l2 f128", "b4 s20 d64 h4 l2 f128 inplace"}) {
+    const Ranged ranged(text, "precision=fp16 graph=on slices=1");
+    Posed mixed(text, kSeed);
+    for (std::int64_t s = 0; s < 20; ++s) {
+      for (std::int64_t i = 0; i < 64; ++i) set_value(mixed.input.view(), 2, s, i, 1000.0 + static_cast<double>(i * s));
+    }
+    mixed.expected = oracle(*mixed.weights, mixed.input.const_view(), std::nullopt);
+    for (int round = 1; round <= 3; ++round) {
+      Asked asked(mixed, 1);
+      ranged.call(asked);
+      expect_answer(asked);
+      EXPECT_EQ(ranged.plan->range_fallbacks(), round);
+    }
+  }
+}
+
+// Inside of the range, and more than fp16 holds: what is not finite is seen where it goes out.
+TEST_F(CudaGuard, WhatOverflowsIsAnsweredInFp32) {
+  for_each_way([](const std::string& text, const std::string& changes) {
+    if (text.ends_with("f16")) return;  // its tensors hold no more than its products
+    const Ranged ranged(text, changes);
+    ranged.plan->set_verified_range({0, 1e30});
+    const Posed huge(text, kSeed, MaskKind::holes, Layout::contiguous, Layout::contiguous, 1e5);
+    Asked asked(huge, ranged.slices);
+    ranged.call(asked);
+    expect_answer(asked);
+    EXPECT_EQ(ranged.plan->range_fallbacks(), ranged.slices);
+  });
+}
+
+// While nobody looks, a flag that was raised stays up; it says nothing about the calls after that.
+TEST_F(CudaGuard, TheCheckMayBeTurnedOffAndOn) {
+  for (const char* changes : {"precision=fp16 graph=on slices=all", "precision=fp16 graph=off slices=all"}) {
+    SCOPED_TRACE(changes);
+    const Ranged ranged("b4 s20 d64 h4 l2 f128", changes);
+    Posed broken("b4 s20 d64 h4 l2 f128", kSeed);
+    set_value(broken.input.view(), 1, 3, 5, std::nan(""));
+    for (int round = 0; round < 2; ++round) {
+      const std::int64_t before = ranged.plan->range_fallbacks();
+      ranged.plan->set_verified_range(kAnyInput);
+      Asked unseen(broken, 0);
+      ranged.call(unseen);
+      synchronize();
+      EXPECT_EQ(ranged.plan->range_fallbacks(), before);
+      ranged.plan->set_verified_range(ranged.range);
+      for (const bool outside : {false, true}) {
+        const auto asked = ranged.ask(outside);
+        ranged.call(*asked);
+        expect_answer(*asked);
+        EXPECT_EQ(ranged.plan->range_fallbacks(), before + (outside ? 1 : 0));
+      }
+    }
+  }
+}
+
+// A captured call has nothing in common with calls that go on beside its replays.
+TEST_F(CudaGuard, ReplaysOfAnOuterCaptureGoOnBesideCalls) {
+  for (const char* text : {"b4 s20 d64 h4 l2 f128", "b4 s20 d64 h4 l2 f128 inplace"}) {
+    SCOPED_TRACE(text);
+    const Ranged ranged(text, "precision=fp16 graph=on slices=all");
+    const cuda::Stream outer, inner;
+    const auto captured = ranged.ask(false);
+    cuda::check(cuda::driver().cuStreamBeginCapture(outer, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+    ranged.call(*captured, outer);
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    cuda::check(cuda::driver().cuStreamEndCapture(outer, &graph), "cuStreamEndCapture");
+    cuda::check(cuda::driver().cuGraphInstantiate(&exec, graph, 0), "cuGraphInstantiate");
+    Rng rng(test_seed());
+    for (int round = 0; round < 30 && !HasFailure(); ++round) {
+      SCOPED_TRACE(round);
+      captured->card.input.upload(captured->posed.input);
+      const auto beside = ranged.ask(rng() % 2 != 0);
+      synchronize();
+      cuda::check(cuda::driver().cuGraphLaunch(exec, outer), "cuGraphLaunch");
+      ranged.call(*beside, inner);
+      outer.synchronize();
+      inner.synchronize();
+      expect_answer(*captured);
+      expect_answer(*beside);
+    }
+    cuda::driver().cuGraphExecDestroy(exec);
+    cuda::driver().cuGraphDestroy(graph);
+  }
+}
+
+}  // namespace
+}  // namespace gnomon::test
