@@ -82,8 +82,8 @@ std::string legend(const BenchReport& report) {
                     "of the contract's\n"
                     "limit; out: elements out of contract. scratch: beyond input, output and weights, and as share of "
                     "the activation.\n"
-                    "host us: a pass without its kernels: call, dispatch, barriers. {:.0f} s of a budget of "
-                    "{:.0f} s.\n",
+                    "host us: a pass without its kernels: call, dispatch, barriers; on a device a call without the "
+                    "driver's part.\n{:.0f} s of a budget of {:.0f} s.\n",
                     report.seconds, report.budget_seconds);
 }
 
@@ -133,7 +133,8 @@ Json measured(const BenchRow& row, const RowResult& result) {
           {"scratch_bytes", result.scratch_bytes},
           {"scratch_of_activation", scratch_share(row, result)},
           {"packed_bytes", result.packed_bytes},
-          {"overhead_seconds", result.overhead ? json_of(*result.overhead) : Json()}};
+          {"overhead_seconds", result.overhead ? json_of(*result.overhead) : Json()},
+          {"host_call_seconds", result.host_call ? json_of(*result.host_call) : Json()}};
 }
 
 Json json_of(const BenchRow& row, const RowResult& result) {

@@ -33,7 +33,9 @@ struct RowResult {
   std::optional<Quartiles> plain;
   std::string no_plain;               // why the reference path was not timed
   Interval speedup;                   // over the reference path, pair by pair
-  std::optional<Quartiles> overhead;  // of a pass without its kernels, seconds
+  // Seconds of the host alone: of a pass without its kernels on the CPU, of a whole call without the driver's part on a
+  // device; and there until a call returns, whose kernels still run.
+  std::optional<Quartiles> overhead, host_call;
 
   double bare_flops = 0;   // per second, of the bare products; 0: not measured
   double bare_spread = 0;  // of their rate over this row's time, as share of bare_flops

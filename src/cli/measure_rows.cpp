@@ -110,10 +110,43 @@ void time_row(Meter& meter, Plan& forward, Plan* plain, double seconds, RowResul
   result.samples = static_cast<int>(pairs.first.size());
 }
 
+// Notes how long each call holds its caller.
+class Stopwatch : public Plan {
+ public:
+  explicit Stopwatch(Plan& plan) : plan_(plan) {}
+  void run(const Call& call) override {
+    const double start = steady_clock().now();
+    plan_.run(call);
+    seconds_.push_back(steady_clock().now() - start);
+  }
+  std::int64_t scratch_bytes() const override { return plan_.scratch_bytes(); }
+  // Of some calls in a row, so few that none waits for room in the device's queue.
+  Quartiles of_calls(Meter& meter) {
+    constexpr int calls = 10, times = 10;
+    for (int i = 0; i <= times; ++i) {
+      if (i == 1) seconds_.clear();  // the first ones only warm up
+      meter.sample(*this, calls);
+    }
+    return quartiles(seconds_);
+  }
+
+ private:
+  Plan& plan_;
+  std::vector<double> seconds_;
+};
+
 void time_overhead(Meter& meter, Plan& bound, const Call& call, RowResult& result) {
   if (!bound.run_without_kernels(call)) return;
   WithoutKernels dispatch(bound);
   result.overhead = quartiles(samples_alone(meter, dispatch, overhead_seconds));
+}
+
+void time_host(Meter& meter, Backend& backend, Plan& forward, RowResult& result) {
+  const Quartiles call = Stopwatch(forward).of_calls(meter);
+  const auto idle = backend.idle_device(result.winner);
+  if (!idle) return;
+  result.host_call = call;
+  result.overhead = Stopwatch(forward).of_calls(meter);
 }
 
 // How far apart the slow and the fast quarters of one yardstick lie, before and after together, over its best median.
@@ -168,7 +201,11 @@ RowResult measure_row(const BenchRow& row, EngineOptions options, const RowBudge
   const Quartiles bare_before = bare();
   const auto plain = plain_path(*backend, row, result);
   time_row(meter, forward, plain.get(), budget.pairs, result);
-  time_overhead(meter, *bound, workload.call(), result);
+  if (on_cpu) {
+    time_overhead(meter, *bound, workload.call(), result);
+  } else {
+    time_host(meter, *backend, forward, result);
+  }
   const Quartiles bare_after = bare();
   result.bare_flops = std::max(bare_before.median, bare_after.median);
   result.bare_spread = spread(bare_before, bare_after);

@@ -5,6 +5,7 @@
 #include "core/error.hpp"
 #include "cuda/cuda_workbench.hpp"
 #include "cuda/device_plan.hpp"
+#include "cuda/idle_driver.hpp"
 #include "cuda/nvrtc.hpp"
 #include "cuda/plain_pass.hpp"
 #include "cuda/resident_pass.hpp"
@@ -104,6 +105,11 @@ class CudaBackend final : public Backend {
   }
 
   std::int64_t packed_bytes() const override { return machine_->weights.bytes(); }
+  // Launches one by one are cuBLASLt's too, which asks its own driver.
+  std::shared_ptr<void> idle_device(const Candidate& candidate) override {
+    if (!parse_choices(candidate).graph) return {};
+    return std::make_shared<IdleDriver>(*device_);
+  }
   void trim() override {
     const Device::Current current(*device_);
     machine_->weights.trim();

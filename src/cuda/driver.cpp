@@ -62,7 +62,7 @@ const Driver& driver() {
   return api;
 }
 
-void use_driver(const Driver* other) { instead = other; }
+const Driver* use_driver(const Driver* other) { return instead.exchange(other); }
 
 const char* absent_architecture() {
   const Driver* other = instead.load(std::memory_order_acquire);

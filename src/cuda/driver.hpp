@@ -46,8 +46,9 @@ struct Driver {
 
 // Initialised. Environment error in one line when there is no driver, no device, or the driver is older than 12.0.
 const Driver& driver();
-// Another in its place, for the whole process; null: NVIDIA's again. Not while a thread is inside this backend.
-void use_driver(const Driver* other);
+// Another in its place, for the whole process; null: NVIDIA's again. Not while a thread is inside this backend. What
+// was in its place before.
+const Driver* use_driver(const Driver* other);
 // What the driver in its place takes its device for (absent_device.hpp), "sm_90a"; null: NVIDIA's own driver. Libraries
 // that find the driver by themselves must not be asked for anything while it is set.
 const char* absent_architecture();

@@ -102,6 +102,13 @@ class Backend {
   virtual std::string bound(const Problem& problem, const Candidate& candidate, double seconds) const = 0;
   // Weights in the backend's own layouts, which its plans share.
   virtual std::int64_t packed_bytes() const { return 0; }
+  // While what it returns lives, a planned call does the host's part alone: the device's driver returns at once and
+  // nothing is computed. Null where that cannot be had for this candidate. For benches: it is the whole process's, and
+  // no other thread may be inside the backend.
+  virtual std::shared_ptr<void> idle_device(const Candidate& candidate) {
+    static_cast<void>(candidate);
+    return {};
+  }
   // Called when plans have died: give back what only they needed. Throws nothing.
   virtual void trim() {}
 };
