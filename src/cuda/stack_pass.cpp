@@ -187,10 +187,11 @@ class StackPass::Writer {
                                       : c_.final_norm ? &final_norm()
                                                       : nullptr;
       attention(i);
-      add_branch(at(pass_.branch_), choices_.compact ? 3 : 1, layers[i].out.bias,
+      const bool to_input = i == 0 && adds_to_input();
+      add_branch(to_input ? nullptr : x(), at(pass_.branch_), choices_.compact ? 3 : 1, layers[i].out.bias,
                  pre ? &layers[i].norm2 : &layers[i].norm1, false);
       ffn(i);
-      add_branch(at(pass_.branch2_), 1, layers[i].fc2.bias, after_ffn, last && (pre || !c_.final_norm));
+      add_branch(x(), at(pass_.branch2_), 1, layers[i].fc2.bias, after_ffn, last && (pre || !c_.final_norm));
     }
     if (!pre && c_.final_norm) to_caller(norm_of(x(), std::nullopt, &final_norm(), true));
     if (pass_.keeps_result()) commit();
@@ -206,8 +207,16 @@ class StackPass::Writer {
     const PassGuard& guard = pass_.guard_;
     if (guard.role == PassGuard::Role::fallback) return reload();
     const bool narrow = pass_.type_ != DType::f32 && c_.norm == NormPlacement::post;
-    add_load(steps_, machine_, part_, layout_, x(), narrow ? std::optional(pass_.type_) : std::nullopt,
-             narrow ? at(pass_.n_) : nullptr, guard.range, guard.flag);
+    add_load(steps_, machine_, part_, layout_, adds_to_input() ? nullptr : x(),
+             narrow ? std::optional(pass_.type_) : std::nullopt, narrow ? at(pass_.n_) : nullptr, guard.range,
+             guard.flag);
+  }
+
+  // Whether the first norm takes its residual from the caller's rows, as they are: then no fp32 copy of them is made.
+  // The output is written by later steps, so it may be the input. Below a condition no step can follow the caller.
+  bool adds_to_input() const {
+    return pass_.type_ != DType::f32 && c_.norm == NormPlacement::post && choices_.fused_norm &&
+           pass_.guard_.role != PassGuard::Role::fallback;
   }
 
   void reload() {
@@ -285,16 +294,19 @@ class StackPass::Writer {
     }
   }
 
-  // A launch that normalises residual (+ branch); with `out`, to the caller's type.
+  // A launch that normalises residual (null: the caller's rows) + branch; with `out`, to the caller's type.
   Launch<kernels::NormRows> norm_of(const float* residual, std::optional<DType> branch, const NormAt* weights, bool out,
                                     int branch_step = 1) {
     const bool narrow = pass_.type_ != DType::f32 && !out;
-    const int vec = std::min(widest_vec(c_.d_model), out && !pass_.keeps_result() ? layout_.output_vec : 8);
+    const int vec = std::min({widest_vec(c_.d_model), out && !pass_.keeps_result() ? layout_.output_vec : 8,
+                              residual ? 8 : layout_.input_vec});
     NormTypes types{.branch = branch};
+    if (!residual) types.residual = pass_.border_;
     if (narrow) types.narrow = pass_.type_;
     if (out) types.out = pass_.border_;
     auto launch = norm_rows(machine_.kernels, types, rows(), c_.d_model, vec, branch_step);
-    launch.params.residual = residual;
+    launch.params.residual = residual ? residual : part_.input.data;
+    if (!residual) launch.params.residual_strides = row_access(part_.input).strides;
     launch.params.eps = static_cast<float>(c_.eps);
     if (weights) {
       launch.params.weight = pass_.wide_->floats(weights->weight);
@@ -317,17 +329,17 @@ class StackPass::Writer {
     steps_.add(launch);
   }
 
-  // x += branch + bias, normalised as the placement asks; `last`: the answer.
-  void add_branch(const void* branch, int branch_step, std::int64_t bias, const NormAt* weights, bool last) {
+  // x = residual (null: the caller's rows) + branch + bias, normalised as the placement asks; `last`: the answer.
+  void add_branch(const float* residual, const void* branch, int branch_step, std::int64_t bias, const NormAt* weights,
+                  bool last) {
     const bool pre = c_.norm == NormPlacement::pre;
-    const float* residual = x();
     std::optional<DType> branch_type;
     if (choices_.fused_norm) {
       branch_type = pass_.branch_type_;
     } else {
       float* const sum = reinterpret_cast<float*>(at(pass_.sum_));
       float* const to = pre ? x() : sum;
-      steps_.add(PlainOps(machine_.kernels).add(x(), static_cast<const float*>(branch), to, rows() * c_.d_model));
+      steps_.add(PlainOps(machine_.kernels).add(residual, static_cast<const float*>(branch), to, rows() * c_.d_model));
       residual = to;
     }
     auto launch = norm_of(residual, branch_type, weights, last, branch_step);
@@ -338,6 +350,8 @@ class StackPass::Writer {
     }
     if (last) return to_caller(launch);
     steps_.add(launch);
+    if (!residual)
+      steps_.follow(offsetof(kernels::NormRows, residual), [](const Border& border) { return border.input; });
   }
 
   void commit() {

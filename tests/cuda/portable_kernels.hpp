@@ -13,7 +13,7 @@ inline std::vector<KernelCase> portable_kernels() {
   constexpr std::optional<DType> no;
   std::vector<KernelCase> table;
   const auto add = [&](KernelSource source) { table.push_back({.source = std::move(source)}); };
-  add(instantiate("rows.cuh", "load_rows", D::f32, std::optional(D::f16), 8, 16));
+  add(instantiate("rows.cuh", "load_rows", D::f32, std::optional(D::f16), 4, 32));
   add(instantiate("rows.cuh", "load_rows", D::bf16, no, 1, 256));
   add(instantiate("norm.cuh", "norm_rows", D::f32, std::optional(D::f16), std::optional(D::f16), no, 8, 16, 1));
   add(instantiate("norm.cuh", "norm_rows", D::f32, std::optional(D::f16), std::optional(D::f16), no, 8, 32, 4, 3));
