@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "cuda/resident_choices.hpp"
+#include "cuda/resident_portable.hpp"
 #include "cuda/resident_split.hpp"
 
 namespace gnomon::cuda {
@@ -53,6 +54,7 @@ LaunchShape shape_of(const ResidentSpec& spec, const ResidentForm& form, const D
 
 std::string ResidentForm::to_string() const {
   if (split) return fmt::format("split-c{}", cluster);
+  if (portable) return fmt::format("portable-s{}{}", groups, paired_activation ? "-paired" : "");
   return fmt::format("g{}-c{}{}", groups, cluster, paired_activation ? "-paired" : "");
 }
 
@@ -60,6 +62,12 @@ std::optional<ResidentForm> ResidentForm::parse(std::string_view text) {
   for (const int cluster : {1, 2, 4, 8}) {
     const ResidentForm form{.cluster = cluster, .split = true};
     if (form.to_string() == text) return form;
+  }
+  for (const int sequences : {1, 2, 4, 8}) {
+    for (const bool paired : {false, true}) {
+      const ResidentForm form{.groups = sequences, .paired_activation = paired, .portable = true};
+      if (form.to_string() == text) return form;
+    }
   }
   for (const int groups : {1, 2}) {
     for (const int cluster : {1, 2}) {
@@ -75,6 +83,7 @@ std::optional<ResidentForm> ResidentForm::parse(std::string_view text) {
 std::optional<std::string> refuses_resident(const ResidentSpec& spec, const ResidentForm& form,
                                             const DeviceProperties& device) {
   if (form.split) return refuses_split(spec, form, device);
+  if (form.portable) return refuses_portable(spec, form, device);
   if (const auto reason = refuses_stack(spec, device)) return reason;
   const int tiles = static_cast<int>((spec.seq + 63) / 64);
   if (form.groups * form.cluster % tiles != 0 || (form.groups < tiles && form.groups != 1))
@@ -110,6 +119,7 @@ std::vector<ResidentForm> resident_forms(const ResidentSpec& spec, const DeviceP
 
 KernelSource resident_source(const ResidentSpec& spec, const ResidentForm& form) {
   if (form.split) return split_source(spec, form);
+  if (form.portable) return portable_source(spec, form);
   const Choices c = resident_choices(spec, form);
   return {.file = "resident.cuh",
           .expression =
@@ -175,7 +185,9 @@ Launch<kernels::resident::Call> resident(KernelLibrary& library, const ResidentS
                                          const ResidentWeights& weights) {
   const DeviceProperties& device = library.device().properties();
   if (const auto reason = refuses_resident(spec, form, device)) throw_internal("{}", *reason);
-  const LaunchShape shape = form.split ? split_shape(spec, form, device) : shape_of(spec, form, device);
+  const LaunchShape shape = form.split      ? split_shape(spec, form, device)
+                            : form.portable ? portable_shape(spec, form, device)
+                                            : shape_of(spec, form, device);
   const std::int64_t width = spec.config.d_model;
   Launch<kernels::resident::Call> launch;
   launch.kernel = &library.get(resident_source(spec, form), shape.dynamic_shared_bytes);
@@ -191,7 +203,8 @@ Launch<kernels::resident::Call> resident(KernelLibrary& library, const ResidentS
                    .final_shift = weights.final_shift(),
                    .batch = static_cast<kernels::i32>(spec.batch),
                    .layers = static_cast<kernels::i32>(spec.config.layers),
-                   .eps = static_cast<float>(spec.config.eps)};
+                   .eps = static_cast<float>(spec.config.eps),
+                   .stages = form.portable ? portable_stages(spec, form, device) : 0};
   return launch;
 }
 

@@ -41,7 +41,21 @@ inline std::vector<KernelCase> resident_kernels() {
   add({.config = {.n_heads = 2, .activation = Activation::gelu_tanh, .causal = false}, .seq = 250, .masked = true},
       "split-c4");
   add({.config = {.d_model = 64, .d_ff = 128, .activation = Activation::relu}, .seq = 128, .masked = true}, "split-c8");
-  table.push_back({.source = resident_pack_source({.config = suite}), .architectures = kHopper});
+  const auto portable = [&](const ResidentSpec& spec, const char* form) {
+    table.push_back({.source = resident_source(spec, *ResidentForm::parse(form)), .mma = true});
+  };
+  portable({.config = suite, .seq = 100}, "portable-s1");
+  portable({.config = suite, .seq = 100}, "portable-s1-paired");
+  portable({.config = {.n_heads = 1, .norm = NormPlacement::pre, .final_norm = true, .causal = false},
+            .seq = 128,
+            .masked = true},
+           "portable-s1");
+  portable({.config = {.n_heads = 8, .activation = Activation::relu}, .seq = 30, .masked = true}, "portable-s4");
+  portable({.config = {.d_model = 64, .n_heads = 2, .d_ff = 256, .activation = Activation::gelu_tanh, .causal = false},
+            .seq = 190,
+            .masked = true},
+           "portable-s1-paired");
+  table.push_back({.source = resident_pack_source({.config = suite})});
   table.push_back({.source = resident_pack_source({.config = wide}), .architectures = kHopper});
   return table;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "cuda/on_device.hpp"
@@ -22,8 +23,11 @@ class ResidentOnDevice : public OnDevice {
     if (properties().major != 9) GTEST_SKIP() << "no Hopper: " << properties().name;
   }
 
+  using Change = std::function<void(cuda::Launch<kernels::resident::Call>&)>;
+
+  // `change`: of each launch, before it is given its tensors.
   static void expect_right(const Problem& problem, MaskKind kind, std::uint64_t seed,
-                           const std::vector<cuda::ResidentForm>& forms) {
+                           const std::vector<cuda::ResidentForm>& forms, const Change& change = {}) {
     EXPECT_FALSE(forms.empty());
     const ResidentProblem p(problem, kind, seed);
     SCOPED_TRACE(p.name);
@@ -35,6 +39,7 @@ class ResidentOnDevice : public OnDevice {
                                        on_device.copy(DType::f32, library(), nullptr), nullptr);
     for (const cuda::ResidentForm& form : forms) {
       auto launch = cuda::resident(library(), spec_of(problem), form, packed);
+      if (change) change(launch);
       const DeviceTensor from(p.input);
       std::vector<double> results[2];
       for (std::vector<double>& result : results) {

@@ -163,6 +163,7 @@ struct Call {
   u32* flags;          // CallFlags; null: unchecked
   i32 batch, layers;
   float eps;
+  i32 stages;  // of the portable form's ring, as many as the device has room for
 };
 
 // fp32, weights [outputs][inputs]; a null bias or shift is zero.

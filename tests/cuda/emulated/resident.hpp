@@ -61,6 +61,13 @@ struct Outcome {
   emulator::Report report;
 };
 
+// Of the portable form's ring.
+template <typename S>
+constexpr int stages_of() {
+  if constexpr (requires { S::kStages; }) return S::kStages;
+  return 0;
+}
+
 // `clusters`: of the grid. `range`: {least, greatest} root mean square of an input row, or null.
 template <typename S>
 Outcome run_stack(void (*kernel)(kernels::resident::Call), const ResidentProblem& p, std::uint64_t seed,
@@ -86,6 +93,7 @@ Outcome run_stack(void (*kernel)(kernels::resident::Call), const ResidentProblem
       .batch = static_cast<kernels::i32>(p.problem.batch),
       .layers = static_cast<kernels::i32>(p.problem.config.layers),
       .eps = 1e-5f,
+      .stages = stages_of<S>(),
   };
   outcome.report = emulator::emulate(kernel,
                                      {.blocks = clusters * S::c.cluster,

@@ -1,0 +1,81 @@
+// The resident stack's portable form on the emulator, against the float64 oracle.
+#include "cuda/emulated/resident_portable.hpp"
+
+namespace gnomon::test {
+namespace {
+
+constexpr std::uint64_t kSeeds[] = {1, 2, 3};
+
+// seq, model, heads, hidden, causal, pre_norm, final_norm, masked, activation, paired, sequences; pieces of the ring
+TEST(EmulatedPortable, OneSequence) {
+  for (const std::uint64_t seed : kSeeds) {
+    expect_portable_right<PortableStack<37, 64, 2, 128, true, false, false, false, 0, false, 1>, 4>(
+        1, 2, MaskKind::all_true, seed);
+  }
+}
+
+// With the rings that 99, 163 and 227 KiB hold.
+TEST(EmulatedPortable, TheSuitesShape) {
+  using S = PortableStack<100, 128, 4, 512, true, false, false, false, 0, false, 1>;
+  using Paired = PortableStack<100, 128, 4, 512, true, false, false, false, 0, true, 1>;
+  static_assert(S::l.pieces_in(99 << 10) == 3 && S::l.pieces_in(163 << 10) == 11 && S::l.pieces_in(227 << 10) == 16);
+  expect_portable_right<S, 3>(1, 2, MaskKind::all_true, 1);
+  expect_portable_right<S, 11>(2, 1, MaskKind::all_true, 2);
+  expect_portable_right<Paired, 16>(1, 1, MaskKind::all_true, 3);
+}
+
+TEST(EmulatedPortable, SequencesSideBySideAndInTurn) {
+  for (const std::uint64_t seed : kSeeds) {
+    expect_portable_right<PortableStack<61, 64, 4, 192, false, true, false, true, 1, true, 2>, 5>(
+        5, 1, MaskKind::one_empty, seed, 1);
+    expect_portable_right<PortableStack<20, 128, 8, 128, true, true, true, false, 2, false, 4>, 2>(
+        7, 3, MaskKind::all_true, seed, 1);
+  }
+}
+
+TEST(EmulatedPortable, EveryMask) {
+  std::uint64_t seed = 10;
+  for (const MaskKind kind : kMaskKinds) {
+    expect_portable_right<PortableStack<77, 64, 2, 64, true, false, false, true, 1, false, 1>, 3>(2, 2, kind, ++seed);
+    expect_portable_right<PortableStack<50, 64, 4, 128, false, true, false, true, 0, false, 2>, 4>(2, 1, kind, ++seed);
+  }
+}
+
+TEST(EmulatedPortable, WideHeadsAndLongSequences) {
+  for (const std::uint64_t seed : kSeeds) {
+    expect_portable_right<PortableStack<67, 128, 1, 128, true, false, true, true, 2, false, 1>, 3>(
+        1, 2, MaskKind::left_padded, seed);
+    expect_portable_right<PortableStack<128, 128, 2, 128, false, true, false, false, 0, false, 1>, 2>(
+        1, 1, MaskKind::all_true, seed);
+    expect_portable_right<PortableStack<185, 64, 1, 64, true, false, false, true, 0, false, 1>, 4>(
+        1, 2, MaskKind::holes, seed);
+  }
+}
+
+// A row outside the range, or NaN in a sequence, is told; and NaN stays in its sequence.
+TEST(EmulatedPortable, Flags) {
+  using S = PortableStack<40, 64, 4, 128, true, true, false, false, 0, false, 2>;
+  ResidentProblem p(problem_of(S::c, 3, 2), MaskKind::all_true, 1);
+  const auto run = [&](float least, float greatest) {
+    const float range[] = {least, greatest};
+    return run_stack<WithRing<S, 3>>(&kernels::resident::resident_portable<S>, p, 1, 1, range);
+  };
+  EXPECT_EQ(run(0.5f, 1.5f).flags, 0u);
+  EXPECT_EQ(run(0.5f, 1.0f).flags, kernels::kOutsideRange);
+  EXPECT_EQ(run(1.0f, 1.5f).flags, kernels::kOutsideRange);
+
+  set_value(p.input.view(), 1, 30, 7, std::numeric_limits<double>::quiet_NaN());
+  const Outcome o = run(0.5f, 1.5f);
+  EXPECT_EQ(o.flags, kernels::kOutsideRange | kernels::kOutputNotFinite);
+  for (std::size_t i = 0; i < o.output.size(); ++i) {
+    const std::size_t sequence = i / (40 * 64), token = i / 64 % 40;
+    if (sequence != 1) {
+      ASSERT_NEAR(o.output[i], p.expected[i], 2e-3) << sequence << ", " << token;
+    } else if (token == 30) {
+      ASSERT_TRUE(std::isnan(o.output[i]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gnomon::test
