@@ -105,9 +105,10 @@ class CudaBackend final : public Backend {
   }
 
   std::int64_t packed_bytes() const override { return machine_->weights.bytes(); }
-  // Launches one by one are cuBLASLt's too, which asks its own driver.
+  // Where cuBLASLt launches by itself, it asks its own driver.
   std::shared_ptr<void> idle_device(const Candidate& candidate) override {
-    if (!parse_choices(candidate).graph) return {};
+    const Choices choices = parse_choices(candidate);
+    if (!choices.graph && choices.path != Path::resident) return {};
     return std::make_shared<IdleDriver>(*device_);
   }
   void trim() override {
