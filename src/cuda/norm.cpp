@@ -23,16 +23,20 @@ std::optional<std::string> refuses_norm(std::int64_t width) {
 Launch<kernels::NormRows> norm_rows(KernelLibrary& library, const NormTypes& types, std::int64_t rows,
                                     std::int64_t width, int vec, int branch_step) {
   if (const auto reason = refuses_norm(width)) throw_internal("{}", *reason);
-  const std::int64_t accesses = width / vec, most = kPerThread / vec;
-  auto lanes = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(accesses)));
-  if (lanes > 32) lanes = std::max<std::int64_t>(32, lanes / most);
+  // Four fp32 elements are 16 bytes: what neighbouring threads take lies side by side, in whole sectors.
+  vec = std::min(vec, 4);
+  const std::int64_t accesses = width / vec;
+  const auto lanes =
+      std::min(static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>((accesses + 1) / 2))), kMostLanes);
   const std::int64_t chunks = (accesses + lanes - 1) / lanes;
   const std::int64_t threads = lanes > 32 ? lanes : 128;  // norm.cuh: norm_threads
-  const std::int64_t rows_per_block = threads / lanes;
+  // Of short rows with a branch, two at a time: the vectors are read once for both, and twice as much is on its way.
+  const std::int64_t rows_at_once = chunks <= 2 && types.branch ? 2 : 1;
+  const std::int64_t rows_per_block = threads / lanes * rows_at_once;
   Launch<kernels::NormRows> launch;
   const auto name = [&](auto... last) {
     return instantiate("norm.cuh", "norm_rows", types.residual, types.branch, types.narrow, types.out, vec,
-                       static_cast<int>(lanes), static_cast<int>(chunks), last...);
+                       static_cast<int>(lanes), static_cast<int>(chunks), static_cast<int>(rows_at_once), last...);
   };
   launch.kernel = &library.get(branch_step == 1 ? name() : name(branch_step));
   launch.shape = {.blocks = (rows + rows_per_block - 1) / rows_per_block, .threads = static_cast<int>(threads)};

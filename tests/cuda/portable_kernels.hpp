@@ -15,11 +15,15 @@ inline std::vector<KernelCase> portable_kernels() {
   const auto add = [&](KernelSource source) { table.push_back({.source = std::move(source)}); };
   add(instantiate("rows.cuh", "load_rows", D::f32, std::optional(D::f16), 4, 32));
   add(instantiate("rows.cuh", "load_rows", D::bf16, no, 1, 256));
-  add(instantiate("norm.cuh", "norm_rows", D::f32, std::optional(D::f16), std::optional(D::f16), no, 8, 16, 1));
-  add(instantiate("norm.cuh", "norm_rows", D::f32, std::optional(D::f16), std::optional(D::f16), no, 8, 32, 4, 3));
-  add(instantiate("norm.cuh", "norm_rows", D::f32, std::optional(D::f32), no, std::optional(D::f32), 8, 32, 4));
-  add(instantiate("norm.cuh", "norm_rows", D::bf16, std::optional(D::bf16), no, std::optional(D::bf16), 8, 512, 4));
-  add(instantiate("norm.cuh", "norm_rows", D::f32, std::optional(D::f16), std::optional(D::f16), no, 1, 512, 32));
+  const auto norm = [&](D residual, D branch, std::optional<D> narrow, std::optional<D> out, auto... numbers) {
+    add(instantiate("norm.cuh", "norm_rows", residual, std::optional(branch), narrow, out, numbers...));
+  };
+  norm(D::f32, D::f16, D::f16, no, 4, 64, 2, 2);
+  norm(D::f32, D::f16, D::f16, no, 4, 16, 2, 2, 3);
+  norm(D::f32, D::f32, no, D::f32, 4, 128, 2, 2);
+  norm(D::bf16, D::bf16, no, D::bf16, 4, 512, 8, 1);
+  norm(D::f32, D::f16, D::f16, no, 1, 512, 32, 1);
+  add(instantiate("norm.cuh", "norm_rows", D::f32, no, no, std::optional(D::f32), 4, 32, 2, 1));
   add(instantiate("activation.cuh", "activate", D::f16, "GeluErf", 8));
   add(instantiate("activation.cuh", "activate", D::f32, "GeluTanh", 4));
   add(instantiate("mask.cuh", "classify_mask", 32));

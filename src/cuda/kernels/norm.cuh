@@ -1,6 +1,7 @@
 // Residual add, bias, LayerNorm and casts in one kernel: each row is read once and kept in registers. kLanes threads
-// share a row (part of a warp, or a block), each with kChunks times kVec adjacent elements. Statistics are taken in two
-// passes over the registers, mean first: the sum of squared differences does not cancel.
+// (part of a warp, or a block) share kRows rows; of each they take kChunks times kVec adjacent elements. Memory is busy
+// only while many reads are on their way, so all reads of the rows come first, and the vectors' before them. Statistics
+// are taken in two passes over the registers, mean first: the sum of squared differences does not cancel.
 #pragma once
 
 #include "reduce.cuh"
@@ -10,6 +11,18 @@ namespace gnomon::kernels {
 
 template <int kLanes>
 constexpr int norm_threads = kLanes > 32 ? kLanes : 128;
+
+// The element type to name where there may be no such tensor.
+template <typename T>
+struct AsReadOf {
+  using type = T;
+};
+template <>
+struct AsReadOf<none> {
+  using type = f16;
+};
+template <typename T>
+using AsRead = typename AsReadOf<T>::type;
 
 template <typename T, int kVec>
 __device__ __forceinline__ bool store_strided(T* row, int column, i64 element, const float (&from)[kVec]) {
@@ -26,100 +39,103 @@ __device__ __forceinline__ bool store_strided(T* row, int column, i64 element, c
 
 // kBranchStep: the branch's rows lie so many widths apart.
 template <typename Residual, typename Branch, typename Narrow, typename Out, int kVec, int kLanes, int kChunks,
-          int kBranchStep = 1>
+          int kRows, int kBranchStep = 1>
 __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows p) {
   constexpr int kThreads = norm_threads<kLanes>;
-  __shared__ float mean_slots[32], variance_slots[32];
-  const i64 row = i64{blockIdx.x} * (kThreads / kLanes) + threadIdx.x / kLanes;
+  constexpr bool kVectorsFirst = kChunks <= 2;  // of more chunks they would take the registers
+  __shared__ float mean_slots[kRows][32], variance_slots[kRows][32];
+  const i64 first = (i64{blockIdx.x} * (kThreads / kLanes) + threadIdx.x / kLanes) * kRows;
   const int lane = threadIdx.x % kLanes;
-  const bool real = row < p.rows;
   const auto column = [&](int chunk) { return (chunk * kLanes + lane) * kVec; };
-  const auto inside = [&](int chunk) { return real && column(chunk) < p.width; };
-  const i64 at = row * p.width;
+  const auto inside = [&](int chunk) { return column(chunk) < p.width; };
+  const auto real = [&](int row) { return first + row < p.rows; };
 
-  float x[kChunks][kVec];
-  {
-    const Residual* residual = static_cast<const Residual*>(p.residual);
-    if (real) residual += row_offset(p.residual_strides, row);
+  float bias[kChunks][kVec] = {}, weight[kChunks][kVec] = {}, shift[kChunks][kVec] = {};
+  const auto read_vector = [&](float(&to)[kChunks][kVec], const float* from, int chunk) {
+    if (from && inside(chunk)) load_floats<float, kVec>(to[chunk], from + column(chunk));
+  };
+  if constexpr (kVectorsFirst) {
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
-#pragma unroll
-      for (int i = 0; i < kVec; ++i) x[k][i] = 0;
-      if (inside(k)) load_strided<Residual, kVec>(x[k], residual, column(k), p.residual_strides.element);
+      read_vector(bias, p.bias, k);
+      read_vector(weight, p.weight, k);
+      read_vector(shift, p.shift, k);
     }
   }
-  if constexpr (!same_type<Branch, none>) {
-    const Branch* branch = static_cast<const Branch*>(p.branch) + at * kBranchStep;
+  Vec<Residual, kVec> residual[kRows][kChunks] = {};
+  Vec<AsRead<Branch>, kVec> branch[kRows][kChunks] = {};
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (!real(r)) continue;
+    const Residual* from = static_cast<const Residual*>(p.residual) + row_offset(p.residual_strides, first + r);
+    const auto* added = static_cast<const AsRead<Branch>*>(p.branch) + (first + r) * p.width * kBranchStep;
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
       if (!inside(k)) continue;
-      float y[kVec];
-      load_floats<Branch, kVec>(y, branch + column(k));
-#pragma unroll
-      for (int i = 0; i < kVec; ++i) x[k][i] += y[i];
+      residual[r][k] = load_strided<Residual, kVec>(from, column(k), p.residual_strides.element);
+      if constexpr (!same_type<Branch, none>) branch[r][k] = load_strided<Branch, kVec>(added, column(k), 1);
     }
   }
-  if (p.bias) {
+
+  float x[kRows][kChunks][kVec], sums[kRows] = {}, squares[kRows] = {};
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
-      if (!inside(k)) continue;
-      float b[kVec];
-      load_floats<float, kVec>(b, p.bias + column(k));
+      if constexpr (!kVectorsFirst) read_vector(bias, p.bias, k);
 #pragma unroll
-      for (int i = 0; i < kVec; ++i) x[k][i] += b[i];
-    }
-  }
-  if (p.sum) {
-#pragma unroll
-    for (int k = 0; k < kChunks; ++k) {
-      if (inside(k)) store_floats<float, kVec>(p.sum + at + column(k), x[k]);
+      for (int i = 0; i < kVec; ++i) {
+        x[r][k][i] = to_float(residual[r][k].at[i]);
+        if constexpr (!same_type<Branch, none>) x[r][k][i] += to_float(branch[r][k].at[i]);
+        x[r][k][i] += bias[k][i];
+        sums[r] += x[r][k][i];
+      }
+      if (p.sum && real(r) && inside(k)) store_floats<float, kVec>(p.sum + (first + r) * p.width + column(k), x[r][k]);
     }
   }
   if (p.weight) {
     const float share = 1.0f / static_cast<float>(p.width);
-    float total = 0;
+    sum_group<kLanes>(sums, mean_slots);
 #pragma unroll
-    for (int k = 0; k < kChunks; ++k) {
+    for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-      for (int i = 0; i < kVec; ++i) total += x[k][i];
-    }
-    const float mean = sum_group<kLanes>(total, mean_slots) * share;
-    float squares = 0;
+      for (int k = 0; k < kChunks; ++k) {
 #pragma unroll
-    for (int k = 0; k < kChunks; ++k) {
-#pragma unroll
-      for (int i = 0; i < kVec; ++i) {
-        const float difference = x[k][i] - mean;
-        squares += inside(k) ? difference * difference : 0.0f;
+        for (int i = 0; i < kVec; ++i) {
+          x[r][k][i] -= sums[r] * share;
+          squares[r] += inside(k) ? x[r][k][i] * x[r][k][i] : 0.0f;
+        }
       }
     }
-    const float scale = rsqrtf(sum_group<kLanes>(squares, variance_slots) * share + p.eps);
+    sum_group<kLanes>(squares, variance_slots);
 #pragma unroll
-    for (int k = 0; k < kChunks; ++k) {
-      if (!inside(k)) continue;
-      float w[kVec], b[kVec];
-      load_floats<float, kVec>(w, p.weight + column(k));
-      if (p.shift) {
-        load_floats<float, kVec>(b, p.shift + column(k));
-      } else {
+    for (int r = 0; r < kRows; ++r) {
+      const float scale = rsqrtf(squares[r] * share + p.eps);
 #pragma unroll
-        for (int i = 0; i < kVec; ++i) b[i] = 0;
+      for (int k = 0; k < kChunks; ++k) {
+        if constexpr (!kVectorsFirst) {
+          read_vector(weight, p.weight, k);
+          read_vector(shift, p.shift, k);
+        }
+#pragma unroll
+        for (int i = 0; i < kVec; ++i) x[r][k][i] = x[r][k][i] * scale * weight[k][i] + shift[k][i];
       }
-#pragma unroll
-      for (int i = 0; i < kVec; ++i) x[k][i] = (x[k][i] - mean) * scale * w[i] + b[i];
     }
   }
+
   bool finite = true;
 #pragma unroll
-  for (int k = 0; k < kChunks; ++k) {
-    if (!inside(k)) continue;
-    if (p.normalised) store_floats<float, kVec>(p.normalised + at + column(k), x[k]);
-    if constexpr (!same_type<Narrow, none>) {
-      store_floats<Narrow, kVec>(static_cast<Narrow*>(p.narrow) + at + column(k), x[k]);
-    }
-    if constexpr (!same_type<Out, none>) {
-      Out* to = static_cast<Out*>(p.to) + row_offset(p.to_strides, row);
-      finite &= store_strided<Out, kVec>(to, column(k), p.to_strides.element, x[k]);
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int k = 0; k < kChunks; ++k) {
+      if (!real(r) || !inside(k)) continue;
+      const i64 at = (first + r) * p.width + column(k);
+      if (p.normalised) store_floats<float, kVec>(p.normalised + at, x[r][k]);
+      if constexpr (!same_type<Narrow, none>) store_floats<Narrow, kVec>(static_cast<Narrow*>(p.narrow) + at, x[r][k]);
+      if constexpr (!same_type<Out, none>) {
+        Out* to = static_cast<Out*>(p.to) + row_offset(p.to_strides, first + r);
+        finite &= store_strided<Out, kVec>(to, column(k), p.to_strides.element, x[r][k]);
+      }
     }
   }
   if constexpr (!same_type<Out, none>) {

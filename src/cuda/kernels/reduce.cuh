@@ -21,20 +21,22 @@ __device__ __forceinline__ float max_lanes(float v) {
   return v;
 }
 
-// Sum over a group of kLanes threads: part of a warp, or the whole block when it is larger than a warp. `slots` holds a
-// float per warp; two sums in a row need two different arrays, since the second may begin before all have read the
-// first.
-template <int kLanes>
-__device__ __forceinline__ float sum_group(float v, float* slots) {
-  if constexpr (kLanes <= 32) {
-    return sum_lanes<kLanes>(v);
-  } else {
-    constexpr int kWarps = kLanes / 32;  // the block is one group
-    v = sum_lanes<32>(v);
-    if (threadIdx.x % 32 == 0) slots[threadIdx.x / 32] = v;
+// Sums over a group of kLanes threads: part of a warp, or the whole block when it is larger than a warp. `slots` holds
+// a float per warp and sum; two calls in a row need two different arrays, since the second may begin before all have
+// read the first.
+template <int kLanes, int kSums>
+__device__ __forceinline__ void sum_group(float (&v)[kSums], float (&slots)[kSums][32]) {
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) v[s] = sum_lanes < kLanes <= 32 ? kLanes : 32 > (v[s]);
+  if constexpr (kLanes > 32) {  // the block is one group
+#pragma unroll
+    for (int s = 0; s < kSums; ++s) {
+      if (threadIdx.x % 32 == 0) slots[s][threadIdx.x / 32] = v[s];
+    }
     __syncthreads();
-    v = slots[threadIdx.x % kWarps];
-    return sum_lanes<kWarps>(v);
+    constexpr int kWarps = kLanes / 32;
+#pragma unroll
+    for (int s = 0; s < kSums; ++s) v[s] = sum_lanes<kWarps>(slots[s][threadIdx.x % kWarps]);
   }
 }
 

@@ -11,10 +11,14 @@ struct alignas(sizeof(T) * kN > 16 ? 16 : sizeof(T) * kN) Vec {
 };
 
 template <typename T, int kN>
-__device__ __forceinline__ void load_floats(float (&to)[kN], const T* from) {
-  const Vec<T, kN> v = *reinterpret_cast<const Vec<T, kN>*>(from);
+__device__ __forceinline__ void to_floats(float (&to)[kN], const Vec<T, kN>& from) {
 #pragma unroll
-  for (int i = 0; i < kN; ++i) to[i] = to_float(v.at[i]);
+  for (int i = 0; i < kN; ++i) to[i] = to_float(from.at[i]);
+}
+
+template <typename T, int kN>
+__device__ __forceinline__ void load_floats(float (&to)[kN], const T* from) {
+  to_floats(to, *reinterpret_cast<const Vec<T, kN>*>(from));
 }
 
 template <typename T, int kN>
@@ -25,14 +29,10 @@ __device__ __forceinline__ void store_floats(T* to, const float (&from)[kN]) {
   *reinterpret_cast<Vec<T, kN>*>(to) = v;
 }
 
-// Of a row whose elements lie `element` apart; kVec > 1 asks for adjacent ones.
-template <typename T, int kVec>
-__device__ __forceinline__ void load_strided(float (&to)[kVec], const T* row, int column, i64 element) {
-  if constexpr (kVec > 1) {
-    load_floats<T, kVec>(to, row + column);
-  } else {
-    to[0] = to_float(row[column * element]);
-  }
+// Of a row whose elements lie `element` apart; kN > 1 asks for adjacent ones.
+template <typename T, int kN>
+__device__ __forceinline__ Vec<T, kN> load_strided(const T* row, int column, i64 element) {
+  return *reinterpret_cast<const Vec<T, kN>*>(row + (kN > 1 ? column : column * element));
 }
 
 __device__ __forceinline__ i64 row_offset(const RowStrides& s, i64 row) {

@@ -13,7 +13,7 @@ using kernels::none;
 
 // The launch of src/cuda/norm.cpp for one instance.
 template <typename Residual, typename Branch, typename Narrow, typename Out, int kVec, int kLanes, int kChunks,
-          int kBranchStep = 1>
+          int kRows, int kBranchStep = 1>
 void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = true, bool shift = true,
                   bool norm = true) {
   ASSERT_GE(std::int64_t{kVec} * kLanes * kChunks, width);
@@ -26,41 +26,42 @@ void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = t
       norm,
       kBranchStep};
   expect_norm_right<HostArray>(c, rng, [&](auto&& fill) {
-    constexpr int kThreads = kernels::norm_threads<kLanes>, kRows = kThreads / kLanes;
+    constexpr int kThreads = kernels::norm_threads<kLanes>, kTogether = kThreads / kLanes * kRows;
     kernels::NormRows p{};
     p.residual_strides = p.to_strides = {rows, rows * width, width, 1};
     p.rows = rows;
     p.width = static_cast<kernels::i32>(width);
     fill(p);
-    emulator::emulate(&kernels::norm_rows<Residual, Branch, Narrow, Out, kVec, kLanes, kChunks, kBranchStep>,
-                      {.blocks = (rows + kRows - 1) / kRows, .threads = kThreads}, rng(), p);
+    emulator::emulate(&kernels::norm_rows<Residual, Branch, Narrow, Out, kVec, kLanes, kChunks, kRows, kBranchStep>,
+                      {.blocks = (rows + kTogether - 1) / kTogether, .threads = kThreads}, rng(), p);
   });
 }
 
 TEST(EmulatedNorm, PartOfAWarpAWarpAndABlock) {
   Rng rng(test_seed());
   for (int i = 0; i < 3; ++i) {
-    expect_right<float, f16, f16, none, 8, 16, 1>(37, 128, rng);
-    expect_right<float, f16, f16, none, 1, 16, 1>(19, 13, rng);
-    expect_right<float, f16, f16, none, 1, 1, 1>(140, 1, rng);
-    expect_right<float, f16, f16, none, 4, 32, 1>(9, 100, rng);
-    expect_right<float, f16, f16, none, 4, 32, 3>(6, 260, rng);
-    expect_right<float, f16, f16, none, 8, 256, 3>(3, 5000, rng);
-    expect_right<float, f16, f16, none, 1, 64, 17>(2, 1023, rng);
+    expect_right<float, f16, f16, none, 4, 16, 2, 2>(37, 128, rng);
+    expect_right<float, f16, f16, none, 1, 8, 2, 2>(19, 13, rng);
+    expect_right<float, f16, f16, none, 1, 1, 1, 2>(141, 1, rng);
+    expect_right<float, f16, f16, none, 4, 16, 2, 1>(9, 100, rng);
+    expect_right<float, f16, f16, none, 4, 64, 2, 2>(7, 260, rng);
+    expect_right<float, f16, f16, none, 4, 64, 2, 2>(1, 512, rng);
+    expect_right<float, f16, f16, none, 4, 512, 3, 1>(3, 5000, rng);
+    expect_right<float, f16, f16, none, 1, 512, 2, 2>(3, 1023, rng);
   }
 }
 
 TEST(EmulatedNorm, TypesAndWhatMayBeAbsent) {
   Rng rng(test_seed());
-  expect_right<float, f16, f16, none, 8, 16, 1, 3>(11, 128, rng);
-  expect_right<float, float, none, float, 4, 32, 3, 2>(5, 260, rng);
-  expect_right<bf16, none, none, bf16, 8, 16, 1>(11, 128, rng);
-  expect_right<f16, float, bf16, none, 8, 16, 1>(11, 128, rng);
-  expect_right<float, bf16, none, f16, 8, 16, 1>(11, 128, rng);
+  expect_right<float, f16, f16, none, 4, 16, 2, 2, 3>(11, 128, rng);
+  expect_right<float, float, none, float, 4, 64, 2, 2, 2>(5, 260, rng);
+  expect_right<bf16, none, none, bf16, 4, 16, 2, 1>(11, 128, rng);
+  expect_right<f16, float, bf16, none, 4, 16, 2, 2>(11, 128, rng);
+  expect_right<float, bf16, none, f16, 4, 16, 2, 1>(11, 128, rng);
   for (const bool bias : {false, true}) {
     for (const bool shift : {false, true}) {
       for (const bool norm : {false, true}) {
-        expect_right<float, float, none, float, 8, 16, 1>(6, 96, rng, bias, shift, norm);
+        expect_right<float, float, none, float, 4, 16, 2, 2>(6, 96, rng, bias, shift, norm);
       }
     }
   }

@@ -3,7 +3,7 @@
 //   #include "cuda/emulator/emulate.hpp"
 //   #include "emulated/norm.cuh"  // the real file; headers of PTX wrappers are replaced by those of emulator/kernels
 //
-//   emulate(&kernels::norm_rows<float, none, f16, none, 4, 32, 1>, {.blocks = 7, .threads = 128}, seed, params);
+//   emulate(&kernels::norm_rows<float, none, f16, none, 4, 32, 1, 1>, {.blocks = 7, .threads = 128}, seed, params);
 //
 // Put such a file into tests/cuda/emulated. A wrapper of PTX that is new in src/cuda/kernels needs a sibling in
 // emulator/kernels; dynamic shared memory of another name than those there are needs a line in shared_memory.cpp.
