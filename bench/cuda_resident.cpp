@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <set>
+#include <span>
 #include <thread>
 
 #include "core/weights.hpp"
@@ -31,8 +32,12 @@ void time_shape(KernelLibrary& library, CUstream stream, const Shape& s, const s
   for (const ResidentForm& form : split_forms(spec, device)) {
     if (std::ranges::find(forms, form) == forms.end()) forms.push_back(form);
   }
-  for (const ResidentForm& form : portable_forms(spec, device)) {
-    if (std::ranges::find(forms, form) == forms.end()) forms.push_back(form);
+  DeviceProperties others[] = {device, device, device};  // with the shared memory that they have
+  others[1].max_shared_bytes = 163 << 10, others[2].max_shared_bytes = 99 << 10;
+  for (const DeviceProperties& other : others) {
+    for (const ResidentForm& form : portable_forms(spec, other)) {
+      if (std::ranges::find(forms, form) == forms.end()) forms.push_back(form);
+    }
   }
   std::erase_if(forms, [&](const ResidentForm& form) { return !form.to_string().starts_with(word); });
   if (forms.empty())
@@ -62,13 +67,11 @@ void time_shape(KernelLibrary& library, CUstream stream, const Shape& s, const s
     launch.params.output = to.at<float>();
     time(form.to_string(), launch);
     if (!form.portable) continue;
-    for (const int kib : {163, 99}) {  // what other devices have
-      DeviceProperties other = device;
-      other.max_shared_bytes = kib << 10;
+    for (const DeviceProperties& other : std::span(others).subspan(1)) {
       if (refuses_resident(spec, form, other)) continue;
       launch.shape = portable_shape(spec, form, other);
       launch.params.stages = portable_stages(spec, form, other);
-      time(fmt::format("{}/{}K", form.to_string(), kib), launch);
+      time(fmt::format("{}/{}K", form.to_string(), other.max_shared_bytes >> 10), launch);
     }
   }
 }

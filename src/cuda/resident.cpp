@@ -54,7 +54,7 @@ LaunchShape shape_of(const ResidentSpec& spec, const ResidentForm& form, const D
 
 std::string ResidentForm::to_string() const {
   if (split) return fmt::format("split-c{}", cluster);
-  if (portable) return fmt::format("portable-s{}{}", groups, paired_activation ? "-paired" : "");
+  if (portable) return fmt::format("portable-s{}-w{}{}", groups, cluster, paired_activation ? "-paired" : "");
   return fmt::format("g{}-c{}{}", groups, cluster, paired_activation ? "-paired" : "");
 }
 
@@ -64,9 +64,11 @@ std::optional<ResidentForm> ResidentForm::parse(std::string_view text) {
     if (form.to_string() == text) return form;
   }
   for (const int sequences : {1, 2, 4, 8}) {
-    for (const bool paired : {false, true}) {
-      const ResidentForm form{.groups = sequences, .paired_activation = paired, .portable = true};
-      if (form.to_string() == text) return form;
+    for (const int step : {1, 2}) {
+      for (const bool paired : {false, true}) {
+        const ResidentForm form{sequences, step, paired, false, true};
+        if (form.to_string() == text) return form;
+      }
     }
   }
   for (const int groups : {1, 2}) {

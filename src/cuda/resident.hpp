@@ -26,9 +26,9 @@ struct ResidentForm {
   int cluster = 1;  // CTAs that share a stream of weights, and a sequence when it is longer than one CTA's tokens
   bool paired_activation = false;  // the activation in fp16, two values at a time
   bool split = false;              // a cluster shares each sequence, `groups` means nothing (resident_split.hpp)
-  bool portable = false;           // a CTA has `groups` sequences, clusters none (resident_portable.hpp)
+  bool portable = false;           // `groups` sequences to a CTA, `cluster` pieces a step (resident_portable.hpp)
 
-  std::string to_string() const;  // "g2-c1", "g1-c2-paired", "split-c8", "portable-s1"
+  std::string to_string() const;  // "g2-c1", "g1-c2-paired", "split-c8", "portable-s1-w2"
   static std::optional<ResidentForm> parse(std::string_view text);
   bool operator==(const ResidentForm&) const = default;
 };

@@ -10,7 +10,6 @@
 namespace gnomon::cuda {
 namespace {
 
-using kernels::resident::kLeastPieces;
 using kernels::resident::kPieceBytes;
 using kernels::resident::most_portable_warps;
 using kernels::resident::PortableLayout;
@@ -47,21 +46,28 @@ std::optional<std::string> refuses_portable(const ResidentSpec& spec, const Resi
   if (form.paired_activation && spec.config.activation == Activation::relu)
     return fmt::format("{}: ReLU is computed in pairs anyway", name);
   const PortableLayout layout(resident_choices(spec, form));
-  if (layout.pieces_in(device.max_shared_bytes) < kLeastPieces)
+  if (layout.step != 1 && layout.step != layout.units)
+    return fmt::format("{}: at d_model {} weights are read in steps of {}", name, spec.config.d_model,
+                       layout.units == 1 ? "1 piece" : "1 piece or 2");
+  if (layout.pieces_in(device.max_shared_bytes) == 0)
     return fmt::format(
-        "{}: of {} bytes of shared memory, keys and vectors take {}; {} pieces of weights of {} bytes do not fit "
+        "{}: of {} bytes of shared memory, keys and vectors take {}; two steps of {} bytes of weights do not fit "
         "beside them",
-        name, device.max_shared_bytes, layout.ring_at, kLeastPieces, kPieceBytes);
+        name, device.max_shared_bytes, layout.ring_at, layout.step * kPieceBytes);
   return {};
 }
 
 std::vector<ResidentForm> portable_forms(const ResidentSpec& spec, const DeviceProperties& device) {
   std::vector<ResidentForm> forms;
-  for (const bool paired : {true, false}) {
+  for (const bool paired : {false, true}) {
     for (const int sequences : {1, 2, 4, 8}) {
       if (sequences > 1 && spec.batch <= device.multiprocessors * (sequences / 2)) continue;
-      const ResidentForm form{.groups = sequences, .paired_activation = paired, .portable = true};
-      if (!refuses_portable(spec, form, device)) forms.push_back(form);
+      for (const int step : {2, 1}) {  // the fewer barriers the better
+        const ResidentForm form{.groups = sequences, .cluster = step, .paired_activation = paired, .portable = true};
+        if (refuses_portable(spec, form, device)) continue;
+        forms.push_back(form);
+        break;
+      }
     }
   }
   return forms;
@@ -72,9 +78,9 @@ KernelSource portable_source(const ResidentSpec& spec, const ResidentForm& form)
   return {.file = "resident_portable.cuh",
           .expression =
               fmt::format("gnomon::kernels::resident::resident_portable<gnomon::kernels::resident::PortableStack<{}, "
-                          "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>>",
+                          "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>>",
                           c.seq, c.model, c.heads, c.hidden, c.causal, c.pre_norm, c.final_norm, c.masked,
-                          static_cast<int>(c.activation), c.paired_activation, c.groups),
+                          static_cast<int>(c.activation), c.paired_activation, c.groups, c.cluster),
           .defines = {}};
 }
 

@@ -44,17 +44,17 @@ inline std::vector<KernelCase> resident_kernels() {
   const auto portable = [&](const ResidentSpec& spec, const char* form) {
     table.push_back({.source = resident_source(spec, *ResidentForm::parse(form)), .mma = true});
   };
-  portable({.config = suite, .seq = 100}, "portable-s1");
-  portable({.config = suite, .seq = 100}, "portable-s1-paired");
+  portable({.config = suite, .seq = 100}, "portable-s1-w2");
+  portable({.config = suite, .seq = 100}, "portable-s1-w1-paired");
   portable({.config = {.n_heads = 1, .norm = NormPlacement::pre, .final_norm = true, .causal = false},
             .seq = 128,
             .masked = true},
-           "portable-s1");
-  portable({.config = {.n_heads = 8, .activation = Activation::relu}, .seq = 30, .masked = true}, "portable-s4");
+           "portable-s1-w2");
+  portable({.config = {.n_heads = 8, .activation = Activation::relu}, .seq = 30, .masked = true}, "portable-s4-w2");
   portable({.config = {.d_model = 64, .n_heads = 2, .d_ff = 256, .activation = Activation::gelu_tanh, .causal = false},
             .seq = 190,
             .masked = true},
-           "portable-s1-paired");
+           "portable-s1-w1-paired");
   table.push_back({.source = resident_pack_source({.config = suite})});
   table.push_back({.source = resident_pack_source({.config = wide}), .architectures = kHopper});
   return table;

@@ -15,8 +15,8 @@ using cuda::ResidentForm;
 using cuda::ResidentSpec;
 using kernels::resident::PortableLayout;
 
-ResidentForm portable(int sequences, bool paired = false) {
-  return {.groups = sequences, .paired_activation = paired, .portable = true};
+ResidentForm portable(int sequences, bool paired = false, int step = 2) {
+  return {.groups = sequences, .cluster = step, .paired_activation = paired, .portable = true};
 }
 
 constexpr int kRing99 = 99 << 10, kRing163 = 163 << 10;  // bytes that a block has on sm_86 and sm_89, and on sm_80
@@ -61,7 +61,7 @@ TEST_F(ResidentPortable, SuiteShapes) {
 
 TEST_F(ResidentPortable, RingsOfOtherDevices) {
   for (const int bytes : {kRing99, kRing163}) {
-    expect_right_in(bytes, parse_problem("b300 s100 d128 h4 l3 f512"), MaskKind::all_true, 3);
+    expect_right_in(bytes, parse_problem("b140 s100 d128 h4 l1 f512"), MaskKind::all_true, 3);
     expect_right_in(bytes, parse_problem("b7 s128 d128 h2 l2 f256 bi pre"), MaskKind::all_true, 4);
     expect_right_in(bytes, parse_problem("b3 s185 d64 h1 l2 f128 mask"), MaskKind::holes, 5);
   }
@@ -99,8 +99,8 @@ TEST_F(ResidentPortable, RandomStacks) {
   std::vector<ResidentSpec> specs;
   for (int i = 0; i < test_count(12); ++i) {
     Problem problem;
-    problem.batch = one_of(1, 2, 3, 300);
-    problem.seq = 1 + static_cast<std::int64_t>(rng() % 128);
+    problem.batch = one_of(1, 2, 3, 140);
+    problem.seq = 1 + static_cast<std::int64_t>(rng() % (problem.batch > 3 ? 48 : 128));
     StackConfig& c = problem.config;
     c.d_model = one_of(64, 128);
     c.n_heads = c.d_model / one_of(16, 32, 64);
@@ -129,12 +129,12 @@ cuda::DeviceProperties ada() {
 TEST(PortableForms, SayWhyNot) {
   cuda::DeviceProperties device = ada();
   ResidentSpec spec{.batch = 1, .seq = 100};
-  EXPECT_EQ(cuda::portable_forms(spec, device), (std::vector{portable(1, true), portable(1)}));
+  EXPECT_EQ(cuda::portable_forms(spec, device), (std::vector{portable(1, false, 1), portable(1, true, 1)}));
   for (const ResidentForm& form : cuda::portable_forms(spec, device))
     EXPECT_EQ(ResidentForm::parse(form.to_string()), form);
-  EXPECT_EQ(portable(1).to_string(), "portable-s1");
-  EXPECT_EQ(portable(4, true).to_string(), "portable-s4-paired");
-  EXPECT_FALSE(ResidentForm::parse("portable-s3"));
+  EXPECT_EQ(portable(1).to_string(), "portable-s1-w2");
+  EXPECT_EQ(portable(4, true, 1).to_string(), "portable-s4-w1-paired");
+  EXPECT_FALSE(ResidentForm::parse("portable-s3-w2"));
 
   const auto refusal = [&](const ResidentForm& form) {
     return cuda::refuses_resident(spec, form, device).value_or("");
@@ -143,9 +143,10 @@ TEST(PortableForms, SayWhyNot) {
   spec.seq = 129;
   EXPECT_THAT(refusal(portable(1)), testing::HasSubstr("1 x 129"));
   spec.seq = 128;
-  EXPECT_EQ(refusal(portable(1)), "");
+  EXPECT_THAT(refusal(portable(1)), testing::HasSubstr("two steps of 16384 bytes"));
+  EXPECT_EQ(refusal(portable(1, false, 1)), "");
   device.max_shared_bytes = 90'000;
-  EXPECT_THAT(refusal(portable(1)), testing::HasSubstr("of 90000 bytes of shared memory"));
+  EXPECT_THAT(refusal(portable(1, false, 1)), testing::HasSubstr("of 90000 bytes of shared memory"));
   device = ada();
   spec.config.d_ff = 500;
   EXPECT_THAT(refusal(portable(1)), testing::HasSubstr("500"));
@@ -153,6 +154,8 @@ TEST(PortableForms, SayWhyNot) {
   EXPECT_THAT(refusal(portable(1)), testing::HasSubstr("not 256"));
   spec.config = {.n_heads = 16};
   EXPECT_THAT(refusal(portable(1)), testing::HasSubstr("not 8"));
+  spec.config = {.d_model = 64, .d_ff = 128};
+  EXPECT_THAT(refusal(portable(1)), testing::HasSubstr("steps of 1 piece"));
   spec.config = {.activation = Activation::relu};
   EXPECT_THAT(refusal(portable(1, true)), testing::HasSubstr("ReLU"));
   device.major = 7, device.minor = 5;

@@ -15,16 +15,16 @@ struct Tokens {
   static constexpr int kRow = S::c.model / 2;      // floats of the thread's two rows
   static constexpr int kOperand = S::c.model / 4;  // registers of the same as an A operand
   static constexpr int kPart = 32;                 // floats of 64 columns of two rows
-  using counters = Counters<S>;
 
   const Call& p;
   const int warp;
   const u32 in_piece;  // lane_in_rows
   PieceStream<S> stream;
+  u32 layers_done = 0;  // over all rounds
   float x[kRow];
 
   __device__ __forceinline__ Tokens(const Call& call, int warp)
-      : p(call), warp(warp), in_piece(lane_in_rows()), stream(call, warp) {}
+      : p(call), warp(warp), in_piece(lane_in_rows()), stream(call) {}
 
   // Of the warp's sequence in the CTA, and of the warp in it.
   __device__ __forceinline__ int slot() const { return S::c.groups == 1 ? 0 : warp / S::l.tiles; }
@@ -33,15 +33,15 @@ struct Tokens {
   __device__ __forceinline__ u32 kv() const { return shared_base() + slot() * S::l.kv_bytes; }
   // This thread's part of the layer's vectors, as add_to_rows and its like take it.
   __device__ __forceinline__ u32 vector(int at) const {
-    return shared_base() + S::l.vectors_at + stream.layers_done % 2 * S::l.vector_bytes + 4 * at + lane() % 4 * 16;
+    return shared_base() + S::l.vectors_at + layers_done % 2 * S::l.vector_bytes + 4 * at + lane() % 4 * 16;
   }
 
   // --- products with the streamed weights
 
   // d += a * W^T for 64 outputs and 64 inputs. beside(i), i < 4, is what else there is to do meanwhile.
   template <typename Beside>
-  __device__ __forceinline__ void multiply_piece(float* d, const u32* a, Beside&& beside) {
-    const u32 at = stream.next() + in_piece;
+  __device__ __forceinline__ void multiply_piece(float* d, const u32* a, int i, Beside&& beside) {
+    const u32 at = stream.next(i) + in_piece;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
@@ -51,16 +51,16 @@ struct Tokens {
         multiply_accumulate(d + 8 * n, a + 4 * k, b[0], b[1]);
         multiply_accumulate(d + 8 * n + 4, a + 4 * k, b[2], b[3]);
       }
+      if (k == 0) stream.refill(i);
       beside(k);
     }
-    stream.release();
   }
 
   // 64 outputs of all inputs, from the vector on.
   __device__ __forceinline__ void multiply_inputs(float (&d)[kPart], const u32 (&a)[kOperand], int bias) {
     start_rows(d, vector(bias));
 #pragma unroll
-    for (int unit = 0; unit < S::l.units; ++unit) multiply_piece(d, a + 16 * unit, [](int) {});
+    for (int unit = 0; unit < S::l.units; ++unit) multiply_piece(d, a + 16 * unit, unit, [](int) {});
   }
 
   // x += 64 inputs * W^T: all outputs.
@@ -68,15 +68,17 @@ struct Tokens {
   __device__ __forceinline__ void multiply_outputs(const u32* a, Beside&& beside) {
 #pragma unroll
     for (int unit = 0; unit < S::l.units; ++unit) {
-      multiply_piece(x + kPart * unit, a, [&](int k) { beside(4 * unit + k); });
+      multiply_piece(x + kPart * unit, a, unit, [&](int k) { beside(4 * unit + k); });
     }
   }
 
-  template <int kSize>
-  static __device__ __forceinline__ void start_rows(float (&d)[kSize], u32 vector) {
+  // d = the vector, in fragment order.
+  static __device__ __forceinline__ void start_rows(float (&d)[kPart], u32 vector) {
 #pragma unroll
-    for (float& value : d) value = 0;
-    add_to_rows(d, vector);
+    for (int i = 0; i < kPart; i += 8) {
+      const float4 v = shared_floats(vector + 8 * i);
+      d[i] = d[i + 2] = v.x, d[i + 1] = d[i + 3] = v.y, d[i + 4] = d[i + 6] = v.z, d[i + 5] = d[i + 7] = v.w;
+    }
   }
 
   // --- attention
@@ -97,14 +99,6 @@ struct Tokens {
     }
   }
 
-  // In a causal stack a tile is read by those after it.
-  __device__ __forceinline__ void wait_for_readers() const {
-    wait_for_all(counters::attended(first_warp()), S::c.causal ? tile() : 0, S::l.tiles - 1, stream.layers_done);
-  }
-  __device__ __forceinline__ void wait_for_keys() const {
-    wait_for_all(counters::stored(first_warp()), 0, S::c.causal ? tile() : S::l.tiles - 1, stream.layers_done + 1);
-  }
-
   // x += Wo * attention + bo
   __device__ __forceinline__ void attention_block(u32 (&a)[kOperand]) {
     static_assert(S::l.at_k == 0 && S::l.at_v == S::c.model);
@@ -112,10 +106,10 @@ struct Tokens {
     for (int panel = 0; panel < 2 * S::l.units; ++panel) {  // of K, then of V
       float d[kPart];
       multiply_inputs(d, a, 64 * panel);
-      if (panel == 0) wait_for_readers();
       store_features(d, kv() + panel * S::l.panel_bytes);
     }
-    publish_warp(counters::stored(warp), stream.layers_done + 1);
+    // All warps are in this layer, none needs the last one's vectors.
+    stream.copy_vectors((layers_done + 1) % static_cast<u32>(p.layers), layers_done % 2 ^ 1);
     u32 q[kOperand];
 #pragma unroll
     for (int unit = 0; unit < S::l.units; ++unit) {
@@ -123,9 +117,7 @@ struct Tokens {
       multiply_inputs(d, a, S::l.at_q + 64 * unit);
       pack_rows(q + 16 * unit, d);
     }
-    wait_for_keys();
     QueryTile<S>{kv(), mask_words(), tile(), {last_key(0), last_key(1)}}.run(q);
-    publish_warp(counters::attended(warp), stream.layers_done + 1);
     add_to_rows(x, vector(S::l.at_o));
 #pragma unroll
     for (int unit = 0; unit < S::l.units; ++unit) multiply_outputs(q + 16 * unit, [](int) {});
@@ -171,16 +163,14 @@ struct Tokens {
   }
 
   __device__ __forceinline__ void layer() {
-    stream.begin_layer();
     u32 a[kOperand];
     operand_of(a, S::l.at_gain1, S::l.at_shift1);
     attention_block(a);
     if constexpr (!S::c.pre_norm) norm(S::l.at_gain1, S::l.at_shift1);
     operand_of(a, S::l.at_gain2, S::l.at_shift2);
-    stream.fetch_vectors();
     feed_forward_block(a);
     if constexpr (!S::c.pre_norm) norm(S::l.at_gain2, S::l.at_shift2);
-    stream.end_layer();
+    ++layers_done;
   }
 
   // --- the ends
@@ -266,27 +256,32 @@ struct Tokens {
     }
   }
 
+  // The warp's, that is at work after so many layers: no counter of rounds lives through the layers.
+  __device__ __forceinline__ int sequence(u32 layers) const {
+    const u32 round = layers / static_cast<u32>(p.layers);
+    return static_cast<int>(blockIdx.x + round * gridDim.x) * S::c.groups + slot();
+  }
+
   // The grid has no more CTAs than there are sequences for: each has a first round.
   __device__ __forceinline__ void run() {
     stream.begin();
 #pragma unroll 1
     do {
-      load(stream.first_sequence() + slot());
-      if constexpr (S::c.masked) read_mask(stream.first_sequence() + slot());
-      if (p.range) check_range(stream.first_sequence() + slot());
+      load(sequence(layers_done));
+      if constexpr (S::c.masked) read_mask(sequence(layers_done));
+      if (p.range) check_range(sequence(layers_done));
 #pragma unroll 1
       do layer();
-      while (stream.layer != 0);
+      while (layers_done % p.layers != 0);
       if constexpr (S::c.final_norm) final_norm();
-      store(stream.first_sequence(1) + slot());
-    } while (stream.count != stream.total);
+      store(sequence(layers_done - 1));
+    } while (sequence(layers_done) - slot() < p.batch);  // alike in the whole CTA
+    wait_copies<0>();
   }
 };
 
 template <typename S>
 __global__ void __launch_bounds__(S::l.threads, 1) resident_portable(const Call p) {
-  Counters<S>::init();
-  __syncthreads();
   Tokens<S>(p, __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 32), 0)).run();  // known to be the warp's
 }
 

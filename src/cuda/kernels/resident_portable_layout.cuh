@@ -6,8 +6,6 @@
 namespace gnomon::kernels::resident {
 
 constexpr int kPieceBytes = 8192;  // of weights: 64 outputs, 64 inputs, fp16
-constexpr int kMostPieces = 16;    // on their way or in use
-constexpr int kLeastPieces = 2;
 
 struct PortableLayout : Packing {
   // A warp holds 16 tokens of a sequence; `groups` sequences share a CTA and its weights.
@@ -15,16 +13,16 @@ struct PortableLayout : Packing {
   int keys = 0;  // rows of K and V
 
   // Shared memory, in bytes: for each sequence K, then V, in panels of 64 features; two layers' vectors, all in
-  // fragment order; progress counters; the pieces' order; for each warp a bit for each key; the ring of weights, as
-  // long as room allows.
-  int panel_bytes = 0, kv_bytes = 0, vectors_at = 0, vector_bytes = 0, counters_at = 0, counters = 0, order_at = 0,
-      masks_at = 0, mask_words = 0, ring_at = 0;
+  // fragment order; the pieces' order; for each warp a bit for each key; the ring of weights.
+  int panel_bytes = 0, kv_bytes = 0, vectors_at = 0, vector_bytes = 0, order_at = 0, masks_at = 0, mask_words = 0,
+      ring_at = 0;
 
   // The vectors of a layer in shared memory, in floats: `paired` are stored twice in device memory (doubled order).
   int at_k = 0, at_v = 0, at_q = 0, at_1 = 0, at_o = 0, at_2 = 0, at_gain1 = 0, at_shift1 = 0, at_gain2 = 0,
       at_shift2 = 0;
   int doubled_floats = 0, single_floats = 0;
 
+  int step = 0;  // pieces between barriers: `cluster` of the choices, which has no other meaning here
   int layer_pieces = 0, parts = 0;  // of the feed-forward block: 64 hidden units each
 
   GNOMON_ANYWHERE constexpr explicit PortableLayout(const Choices& c) : Packing(c) {
@@ -32,6 +30,7 @@ struct PortableLayout : Packing {
     warps = c.groups * tiles;
     threads = 32 * warps;
     keys = 16 * tiles;
+    step = c.cluster;
     layer_pieces = layer_tiles * units;
     parts = c.hidden / 64;
 
@@ -47,20 +46,16 @@ struct PortableLayout : Packing {
     vector_bytes = 4 * (doubled_floats + single_floats);
 
     vectors_at = c.groups * kv_bytes;
-    counters_at = vectors_at + 2 * vector_bytes;
-    counters = 5 * warps;
-    order_at = counters_at + 4 * counters;
+    order_at = vectors_at + 2 * vector_bytes;
     masks_at = order_at + 4 * layer_pieces;
     mask_words = c.masked ? (keys + 31) / 32 : 0;
     ring_at = up(masks_at + 4 * warps * mask_words, 1024);
   }
 
-  // Of the ring, in so much shared memory. A layer has more pieces than the ring, so that who refills one knows that
-  // the layer before the last is done, and its vectors.
+  // Of the ring, in so much shared memory: one step that is read and up to three on their way; 0: not one.
   GNOMON_ANYWHERE constexpr int pieces_in(int shared_bytes) const {
-    const int room = (shared_bytes - ring_at) / kPieceBytes;
-    const int most = layer_pieces - 1 < kMostPieces ? layer_pieces - 1 : kMostPieces;
-    return room < most ? room : most;
+    const int steps = (shared_bytes - ring_at) / (step * kPieceBytes);
+    return steps < 2 ? 0 : steps < 4 ? steps * step : 4 * step;
   }
   GNOMON_ANYWHERE constexpr int shared_bytes(int pieces) const { return ring_at + pieces * kPieceBytes; }
 
@@ -82,7 +77,7 @@ struct PortableLayout : Packing {
 GNOMON_ANYWHERE constexpr int most_portable_warps(int model) { return model == 64 ? 12 : 8; }
 
 template <int kSeq, int kModel, int kHeads, int kHidden, bool kCausal, bool kPreNorm, bool kFinalNorm, bool kMasked,
-          int kActivation, bool kPairedActivation, int kSequences>
+          int kActivation, bool kPairedActivation, int kSequences, int kStep>
 struct PortableStack {
   static constexpr Choices c{kSeq,
                              kModel,
@@ -95,11 +90,12 @@ struct PortableStack {
                              static_cast<Activation>(kActivation),
                              kPairedActivation,
                              kSequences,
-                             1};
+                             kStep};
   static constexpr PortableLayout l{c};
   static_assert(c.model == 64 || c.model == 128, "a row of the residual stream must fit a thread's registers");
   static_assert(l.head == 16 || l.head == 32 || l.head == 64 || l.head == 128, "heads of 16, 32, 64 or 128 features");
   static_assert(c.model % c.heads == 0 && c.hidden % c.model == 0);
+  static_assert(l.step == 1 || l.step == l.units, "products take as many pieces in turn as there are units");
   static_assert(c.seq >= 1 && l.warps <= most_portable_warps(c.model), "16 tokens to a warp");
 };
 
