@@ -37,7 +37,7 @@ constexpr DType operand_type(Precision precision) {
 }
 constexpr bool is_narrow(Precision precision) { return operand_type(precision) != DType::f32; }
 
-inline constexpr int kMostAlgorithms = 8;
+inline constexpr int kMostAlgorithms = 12;
 
 Choices parse_choices(const Candidate& candidate);  // caller error on a name or value that this backend does not have
 Candidate to_candidate(const Choices& choices);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/dtype.hpp"
 #include "cuda/cublaslt.hpp"
@@ -49,14 +50,15 @@ struct ProductSpec {
 
 class Product {
  public:
-  // `choice`: which of the library's suggestions, best guess first. Environment error when it has no such: the shape is
-  // one that it does not do, or has fewer algorithms for.
+  // `choice`: which of the library's suggestions, best guess first, those without workspace ahead of the others.
+  // Environment error when it has no such: the shape is one that it does not do, or has fewer algorithms for.
   Product(const BlasHandle& handle, const ProductSpec& spec, int choice = 0);
 
   std::size_t workspace_bytes() const { return workspace_; }
   void run(CUstream stream, const void* x, const void* w, void* y, void* workspace) const;
 
  private:
+  std::vector<lt::HeuristicResult> suggestions(std::size_t most_workspace) const;
   void suggest(int choice);
 
   lt::Handle handle_;

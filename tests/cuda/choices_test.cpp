@@ -16,7 +16,7 @@ namespace {
 TEST(CudaChoices, CandidatesAreReadAndWritten) {
   Choices c;
   c.precision = Precision::bf16;
-  c.algo_fc2 = 7;
+  c.algo_fc2 = 11;
   c.slices = 12;
   c.graph = false;
   c.tile = "streamed-w4-r1-k64";
@@ -25,7 +25,7 @@ TEST(CudaChoices, CandidatesAreReadAndWritten) {
   EXPECT_EQ(candidate.get("slices"), "12");
   EXPECT_EQ(to_candidate(Choices{}).get("slices"), "all");
   const auto parse = [](const char* text) { return parse_choices(Candidate::parse(text)); };
-  expect_error(ErrorKind::caller, "algo_qkv: expected a number from 0 to 7, got '8'", [&] { parse("algo_qkv=8"); });
+  expect_error(ErrorKind::caller, "algo_qkv: expected a number from 0 to 11, got '12'", [&] { parse("algo_qkv=12"); });
   expect_error(ErrorKind::caller, "precision: expected one of fp32, tf32, fp16, bf16", [&] { parse("precision=fp8"); });
   expect_error(ErrorKind::caller, "slices: expected a number from 1", [&] { parse("slices=0"); });
   expect_error(ErrorKind::caller, "'chunk' is no choice of the CUDA backend; it has path,", [&] { parse("chunk=1"); });
