@@ -1,23 +1,28 @@
 // Times of the portable CUDA operators alone, each against what it must move or multiply. The planner settles choices
 // in whole passes; this shows where an operator stands. One line an operator: median of seven replays of a captured
-// graph.
+// graph. Arguments: the parts wanted, of attention, products and rows; none: all.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "core/error.hpp"
 #include "cuda/activation.hpp"
 #include "cuda/attention.hpp"
+#include "cuda/choices.hpp"
 #include "cuda/cudnn_session.hpp"
 #include "cuda/mask.hpp"
 #include "cuda/norm.hpp"
 #include "cuda/rows.hpp"
+#include "cuda/steps.hpp"
 #include "device_timing.hpp"
 
 namespace gnomon::cuda {
@@ -79,34 +84,89 @@ class Bench {
 
   void rows_of(std::int64_t rows, std::int64_t width) {
     const int vec = widest_vec(width);
-    const auto report = [&](const char* what, double bytes_per_element, double us) {
-      fmt::print("{:<26} {:>8} x {:<5} {:9.1f} us {:5.2f} TB/s\n", what, rows, width, us,
-                 bytes_per_element * static_cast<double>(rows * width) / us / 1e6);
+    const double fill = microseconds(stream_, Fill{hidden_, rows * width * 8});
+    const auto report = [&](const char* what, double bytes_per_element, const auto& launch) {
+      const double us = microseconds(stream_, launch),
+                   among = microseconds(stream_, Among{{hidden_, rows * width * 8}, launch}) - fill;
+      fmt::print("{:<26} {:>8} x {:<5} {:9.2f} us, among products {:9.2f} us {:5.2f} TB/s\n", what, rows, width, us,
+                 among, bytes_per_element * static_cast<double>(rows * width) / among / 1e6);
     };
     auto load = load_rows(library_, DType::f32, DType::f16, rows, width, vec);
     load.params.from = wide_.at();
-    load.params.narrow = out_.at();
-    report("load f32 to f16", 6, microseconds(stream_, load));
+    load.params.narrow = more_.at();
+    report("load f32 to f16", 6, load);
     auto norm = norm_rows(library_, {DType::f32, DType::f16, DType::f16, {}}, rows, width, vec);
-    norm.params.residual = wide_.at();
+    norm.params.residual = out_.at();
     norm.params.branch = narrow_.at();
-    norm.params.weight = norm.params.shift = wide_.at<float>();
+    norm.params.bias = norm.params.weight = norm.params.shift = wide_.at<float>();
     norm.params.eps = 1e-5f;
     norm.params.normalised = out_.at<float>();
     norm.params.narrow = more_.at();
-    report("residual + norm + cast", 12, microseconds(stream_, norm));
+    report("residual + norm + cast", 12, norm);
     for (const auto& [activation, name] : {std::pair{Activation::gelu_erf, "bias + gelu f16"},
                                            {Activation::gelu_tanh, "bias + gelu_tanh f16"},
                                            {Activation::relu, "bias + relu f16"}}) {
       auto act = activate(library_, DType::f16, activation, rows, width);
       act.params.from = narrow_.at();
-      act.params.to = out_.at();
+      act.params.to = more_.at();
       act.params.bias = wide_.at<float>();
-      report(name, 4, microseconds(stream_, act));
+      report(name, 4, act);
+    }
+  }
+
+  // A layer's products by every algorithm; the two whose bias the norm adds, also with it in the epilogue.
+  void products_of(const Shape& s) {
+    const std::int64_t rows = s.batch * s.seq, d = s.d;
+    const struct {
+      const char* name;
+      std::int64_t in, out;
+      bool bias;
+      Epilogue epilogue = Epilogue::none;
+    } products[] = {{"Q|K|V", d, 3 * d, true},        {"output", d, d, false},
+                    {"output, bias", d, d, true},     {"FFN, first", d, 4 * d, true, Epilogue::gelu_tanh},
+                    {"FFN, second", 4 * d, d, false}, {"FFN, second, bias", 4 * d, d, true}};
+    for (const auto& p : products) {
+      ProductSpec spec{.rows = rows, .in = p.in, .out = p.out, .ldx = p.in, .ldw = p.in, .ldy = p.out};
+      spec.type = spec.result = DType::f16;
+      spec.epilogue = p.epilogue;
+      if (p.bias) spec.bias = narrow_.at();
+      std::string times;
+      for (int choice = 0; choice < kMostAlgorithms; ++choice) {
+        try {
+          const Product product(blas_, spec, choice);
+          const ProductStep step{&product, narrow_.at(), narrow_.at(kBytes / 2), more_.at(), hidden_.at()};
+          times += fmt::format(" {:.2f}", microseconds(stream_, step));
+        } catch (const Error&) {
+          break;  // the library has no more
+        }
+      }
+      fmt::print("product f16 #{:<2} {:<18} us by algorithm:{}\n", s.id, p.name, times);
     }
   }
 
  private:
+  // What a layer's products leave in the second-level cache, in place of what was there: a tensor of the FFN's size.
+  struct Fill {
+    const Memory& hidden;
+    std::int64_t bytes;
+    void run(CUstream stream) const {
+      check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(hidden.at()), 0, static_cast<std::size_t>(bytes),
+                                     stream),
+            "cuMemsetD8Async");
+    }
+  };
+  template <typename Launched>
+  struct Among {
+    Fill fill;
+    const Launched& launch;
+    void run(CUstream stream) const {
+      fill.run(stream);
+      launch.run(stream);
+    }
+  };
+  template <typename Launched>
+  Among(Fill, const Launched&) -> Among<Launched>;
+
   struct DnnRun {
     DnnSession& session;
     const DnnAttention& attention;
@@ -126,25 +186,35 @@ class Bench {
   CUstream stream_ = nullptr;
   Arena arena_;
   std::optional<DnnSession> session_;
+  BlasHandle blas_;
+  Memory hidden_{kBytes, DType::f16};
   Memory wide_{kBytes, DType::f32}, narrow_{kBytes, DType::f16}, out_{kBytes, DType::f32}, more_{kBytes, DType::f32};
 };
 
-void run() {
+void run(std::span<const char* const> parts) {
+  const auto wanted = [&](std::string_view part) {
+    return parts.empty() || std::ranges::find(parts, part) != parts.end();
+  };
   Device device(0);
   const Device::Current current(device);
   KernelLibrary library(device, std::make_shared<Compiler>());
-  fmt::print("{}, driver {}, kernels {:016x}\n", device.properties().name, driver().version, kernel_sources_hash());
+  fmt::print("{}, driver {}, cuBLASLt {}, kernels {:016x}\n", device.properties().name, driver().version,
+             cublaslt().version_text, kernel_sources_hash());
   Bench bench(library);
   for (const Shape& s : kSuite) {
+    if (!wanted("attention")) break;
     bench.attention_of(s, DType::f16);
     bench.attention_of_cudnn(s);
-  }
-  for (const Shape& s : kSuite) {
     if (s.id >= 4) bench.attention_of(s, DType::f32);
   }
-  for (const std::int64_t width : {128, 512, 1024}) {
-    for (const std::int64_t rows : {6'400, 102'400}) bench.rows_of(rows, width);
+  for (const Shape& s : kSuite) {
+    if (s.id < 8) continue;
+    if (wanted("products")) bench.products_of(s);
+    if (wanted("rows")) bench.rows_of(s.batch * s.seq, s.d);
   }
+  if (!wanted("rows")) return;
+  for (const std::int64_t width : {128, 512, 1024}) bench.rows_of(102'400, width);
+  bench.rows_of(6'400, 768);
   bench.rows_of(1'000'000, 128);
   bench.rows_of(100'000, 129);
 }
@@ -152,9 +222,9 @@ void run() {
 }  // namespace
 }  // namespace gnomon::cuda
 
-int main() {
+int main(int argc, char** argv) {
   try {
-    gnomon::cuda::run();
+    gnomon::cuda::run(std::span(argv + 1, argv + argc));
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;
