@@ -100,9 +100,8 @@ std::optional<std::string> contradiction(const Problem& problem, const Choices& 
   if (c.slices != 0 && c.slices >= problem.batch)
     return fmt::format("slices={} of {} sequences is slices=all", c.slices, problem.batch);
   if (c.path == Path::resident) return {};
-  if (c.compact && (!c.fused_attention || !c.fused_norm || c.tile == kCudnnTile))
-    return "compact=on needs fused_attention and fused_norm, and a tile of ours: they take rows that are apart, in "
-           "place";
+  if (c.compact && (!c.fused_attention || !c.fused_norm))
+    return "compact=on needs fused_attention and fused_norm: they take rows that are apart, in place";
   if (!c.fused_attention) {
     if (is_narrow(c.precision)) return "fused_attention=off is the formula in fp32: it takes precision=fp32 or tf32";
     if (c.fused_qkv) return "fused_attention=off reads Q, K and V from tensors of their own: fused_qkv must be off";

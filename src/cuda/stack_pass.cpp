@@ -15,6 +15,9 @@ Epilogue epilogue_for(Activation activation) {
   return activation == Activation::relu ? Epilogue::relu : Epilogue::gelu_tanh;
 }
 
+// Our tiles can write where they read; the library does not promise it, and its output has a place of its own.
+bool attends_in_place(const Choices& choices) { return choices.compact && choices.tile != kCudnnTile; }
+
 // In the compact form the FFN takes no more than Q, K and V: 3 d elements a row, of which d are its output's.
 std::int64_t ffn_rows(const StackConfig& config, const Choices& choices, std::int64_t rows) {
   if (!choices.compact) return rows;
@@ -106,7 +109,7 @@ Product StackPass::product(ProductSpec spec, std::int64_t bias, int algorithm) c
 
 // A fused norm adds the bias in fp32; a fused activation takes it in the product's epilogue.
 void StackPass::bind_layers() {
-  const std::int64_t d = config_.d_model, f = config_.d_ff, apart = choices_.compact ? 3 * d : d;
+  const std::int64_t d = config_.d_model, f = config_.d_ff, apart = attends_in_place(choices_) ? 3 * d : d;
   for (const LayerAt& at : machine_.weights.layout().layers) {
     Layer& layer = layers_.emplace_back();
     const std::int64_t parts = choices_.fused_qkv ? 1 : 3, ldy = choices_.fused_attention ? 3 * d : d;
@@ -152,8 +155,9 @@ void StackPass::place(std::size_t workspace) {
     plain_attention_->place(places_);
   }
   // Q is read for the last time by who writes there, K and V by then.
-  attended_ = choices_.compact ? q_[0] : places_.take(rows_ * d, t);
-  branch_ = choices_.compact ? q_[1] : choices_.fused_norm ? q_[0] : places_.take(rows_ * d, sizeof(float));
+  const bool in_place = attends_in_place(choices_);
+  attended_ = in_place ? q_[0] : places_.take(rows_ * d, t);
+  branch_ = in_place ? q_[1] : choices_.fused_norm ? q_[0] : places_.take(rows_ * d, sizeof(float));
   const std::size_t with_attention = places_.end();
   places_.back_to(common);
   hidden_ = places_.take(ffn_rows_ * f, t);
@@ -188,7 +192,7 @@ class StackPass::Writer {
                                                       : nullptr;
       attention(i);
       const bool to_input = i == 0 && adds_to_input();
-      add_branch(to_input ? nullptr : x(), at(pass_.branch_), choices_.compact ? 3 : 1, layers[i].out.bias,
+      add_branch(to_input ? nullptr : x(), at(pass_.branch_), attends_in_place(choices_) ? 3 : 1, layers[i].out.bias,
                  pre ? &layers[i].norm2 : &layers[i].norm1, false);
       ffn(i);
       add_branch(x(), at(pass_.branch2_), 1, layers[i].fc2.bias, after_ffn, last && (pre || !c_.final_norm));
@@ -268,7 +272,7 @@ class StackPass::Writer {
       launch.params.k = at(pass_.q_[1]);
       launch.params.v = at(pass_.q_[2]);
       launch.params.out = at(pass_.attended_);
-      if (choices_.compact) launch.params.out_row = 3 * c_.d_model;
+      if (attends_in_place(choices_)) launch.params.out_row = 3 * c_.d_model;
       steps_.add(launch);
     }
     multiply(*layer.out, at(pass_.attended_), weights.out.weight, at(pass_.branch_));
@@ -393,7 +397,7 @@ std::size_t stack_scratch_bytes(const StackConfig& config, const Choices& choice
   double common = rows * d * (4 + (own_copy ? t : 0) + (choices.fused_norm ? 0 : 4));
   if (keeps_result) common += rows * d * static_cast<double>(size_of(border));
   if (masked && choices.fused_attention) common += static_cast<double>(ClassifiedMask::bytes(sequences, seq));
-  double attention = rows * d * ((choices.compact ? 3 : 4) * t + (choices.fused_norm ? 0 : 4));
+  double attention = rows * d * ((attends_in_place(choices) ? 3 : 4) * t + (choices.fused_norm ? 0 : 4));
   if (!choices.fused_attention) {
     const double scores = static_cast<double>(sequences * config.n_heads) *
                           static_cast<double>(std::min(query_block, seq)) * static_cast<double>(seq);

@@ -131,9 +131,9 @@ TEST(CudaSearchSpace, TheEstimateFitsTheMemoryLimit) {
   EXPECT_THAT(refusal->reason, testing::HasSubstr("memory_limit is 12.0 GiB"));
 }
 
-TEST(CudaSearchSpace, TheCompactFormIsOfOurFusedKernels) {
+TEST(CudaSearchSpace, TheCompactFormIsOfFusedKernels) {
   EXPECT_EQ(reason("b64 s100", "compact=on"), "");
-  for (const char* changes : {"compact=on fused_norm=off", "compact=on tile=cudnn",
+  for (const char* changes : {"compact=on fused_norm=off",
                               "compact=on fused_attention=off causal_skip=off mask_elision=off fused_qkv=off "
                               "precision=fp32"})
     EXPECT_THAT(reason("b64 s100", changes), testing::HasSubstr("compact=on needs")) << changes;

@@ -18,7 +18,8 @@ TEST_F(StackWithCudnn, MeetsTheContract) {
        {"b4 s100 d128 h4 l3 f512", "b3 s41 d128 h4 l2 f512 bi", "b3 s33 d64 h4 l2 f128 pre finalnorm",
         "b5 s65 d256 h2 l2 f256 relu inplace", "b3 s20 d128 h2 l2 f512 f16", "b3 s20 d128 h4 l2 f512 bf16"}) {
     Posed posed(text, 21);
-    for (const char* changes : {"graph=on", "graph=off", "graph=on slices=2", "graph=on fused_qkv=off gemm_gelu=off"})
+    for (const char* changes :
+         {"graph=on", "graph=off", "graph=on slices=2", "graph=on fused_qkv=off gemm_gelu=off", "compact=on graph=on"})
       expect_right(posed, std::string("tile=cudnn precision=fp16 ") + changes,
                    posed.problem.dtype == DType::bf16 ? 4 : 1);
     // bf16 is eight times coarser than fp16, which the contract need not admit: the kernel is what is looked at.
