@@ -4,7 +4,7 @@ memory at once, the answer's mean and deviation, and two checks against the fp32
 depend on the first rows only, and one whole sequence.
 
 In fp16 the tensor takes 6.1 GiB and fits a 12 GB card with its scratch. In fp32 the tensor alone (12.2 GiB) is more than such a card has,
-so that limit must be refused there. Not seen on a GPU.
+so that limit must be refused there.
 """
 
 import argparse
@@ -113,6 +113,8 @@ def main() -> int:
         torch.cuda.empty_cache()
         refused = "" if fits_card else refusal(work.module, work.x)
         model = gnomon.optimize(work.module, memory_limit=str(limit))
+        free, total = torch.cuda.mem_get_info()
+        before = total - free  # the context, the tensor, the reference's answers
         with Peak() as planning_peak:
             first = timed(model, work.x)
         verdict = work.judge(work.x)
@@ -132,6 +134,7 @@ def main() -> int:
         "dtype": options.dtype,
         "memory_limit": limit,
         "card_bytes": CARD,
+        "device_bytes_before": before,
         "peak_device_bytes": peak.most,
         "peak_device_bytes_while_planning": planning_peak.most,
         "first_call_seconds": first,
@@ -147,8 +150,8 @@ def main() -> int:
     }
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    print(f"{shape.problem} {options.dtype}: {min(later):.3f} s (first call {first:.1f} s), peak {peak.most / GIB:.2f} GiB, limit "
-          f"{limit / GIB:.2f} GiB, worst {verdict.worst:.3f} over the first {work.judged_rows} rows")  # fmt: skip
+    print(f"{shape.problem} {options.dtype}: {min(later):.3f} s (first call {first:.1f} s), {(peak.most - before) / GIB:.2f} GiB "
+          f"beside the tensor of {tensor / GIB:.2f}, {(planning_peak.most - before) / GIB:.2f} while planning, worst {verdict.worst:.3f} over the first {work.judged_rows} rows")  # fmt: skip
     print(results["explain"])
     print(f"worst {whole.worst:.3f} over all of one sequence; mean {mean:.4f}, standard deviation {deviation:.4f}")
     if refused:

@@ -54,6 +54,9 @@ def name() -> str:
 
 
 def commit() -> str:
+    """Of this checkout; COMMIT in the environment names it where there is none."""
+    if os.environ.get("COMMIT"):
+        return os.environ["COMMIT"]
     if shutil.which("git") is None:
         return "unknown"
 

@@ -83,7 +83,7 @@ class Work:
         module = reference.Reference(shape.config).eval()
         self.module = module.to(device=setting.device, dtype=setting.dtype)
         size = (shape.batch, shape.seq, shape.config.d_model)
-        self.x = torch.randn(size, generator=generator, device=setting.device).to(setting.dtype)
+        self.x = torch.randn(size, generator=generator, device=setting.device, dtype=setting.dtype)
         self.mask: Optional[torch.Tensor] = None
         if setting.mask == "all":
             self.mask = torch.ones(size[:2], dtype=torch.bool, device=setting.device)
