@@ -49,10 +49,17 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
   const auto column = [&](int chunk) { return (chunk * kLanes + lane) * kVec; };
   const auto inside = [&](int chunk) { return column(chunk) < p.width; };
   const auto real = [&](int row) { return first + row < p.rows; };
+  // Reads of what is not there take what is, so that no branch comes between them.
+  const auto column_there = [&](int chunk) { return inside(chunk) ? column(chunk) : 0; };
+  const auto row_there = [&](int row) { return real(row) ? first + row : p.rows - 1; };
 
+  const Residual* from[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+    from[r] = static_cast<const Residual*>(p.residual) + row_offset(p.residual_strides, row_there(r));
   float bias[kChunks][kVec] = {}, weight[kChunks][kVec] = {}, shift[kChunks][kVec] = {};
-  const auto read_vector = [&](float(&to)[kChunks][kVec], const float* from, int chunk) {
-    if (from && inside(chunk)) load_floats<float, kVec>(to[chunk], from + column(chunk));
+  const auto read_vector = [&](float(&to)[kChunks][kVec], const float* vector, int chunk) {
+    if (vector) load_floats<float, kVec>(to[chunk], vector + column_there(chunk));
   };
   if constexpr (kVectorsFirst) {
 #pragma unroll
@@ -62,20 +69,19 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
       read_vector(shift, p.shift, k);
     }
   }
-  Vec<Residual, kVec> residual[kRows][kChunks] = {};
-  Vec<AsRead<Branch>, kVec> branch[kRows][kChunks] = {};
+  Vec<Residual, kVec> residual[kRows][kChunks];
+  Vec<AsRead<Branch>, kVec> branch[kRows][kChunks];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    if (!real(r)) continue;
-    const Residual* from = static_cast<const Residual*>(p.residual) + row_offset(p.residual_strides, first + r);
-    const auto* added = static_cast<const AsRead<Branch>*>(p.branch) + (first + r) * p.width * kBranchStep;
+    const auto* added = static_cast<const AsRead<Branch>*>(p.branch) + row_there(r) * p.width * kBranchStep;
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
-      if (!inside(k)) continue;
-      residual[r][k] = load_strided<Residual, kVec>(from, column(k), p.residual_strides.element);
-      if constexpr (!same_type<Branch, none>) branch[r][k] = load_strided<Branch, kVec>(added, column(k), 1);
+      residual[r][k] = load_strided<Residual, kVec>(from[r], column_there(k), p.residual_strides.element);
+      if constexpr (!same_type<Branch, none>) branch[r][k] = load_vec<Branch, kVec>(added + column_there(k));
     }
   }
+  // No read moves below: to save registers, the compiler would wait for one before it begins another.
+  if constexpr (kVectorsFirst) __syncwarp();
 
   float x[kRows][kChunks][kVec], sums[kRows] = {}, squares[kRows] = {};
 #pragma unroll
@@ -87,7 +93,7 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
       for (int i = 0; i < kVec; ++i) {
         x[r][k][i] = to_float(residual[r][k].at[i]);
         if constexpr (!same_type<Branch, none>) x[r][k][i] += to_float(branch[r][k].at[i]);
-        x[r][k][i] += bias[k][i];
+        x[r][k][i] = inside(k) ? x[r][k][i] + bias[k][i] : 0.0f;
         sums[r] += x[r][k][i];
       }
       if (p.sum && real(r) && inside(k)) store_floats<float, kVec>(p.sum + (first + r) * p.width + column(k), x[r][k]);

@@ -10,6 +10,34 @@ struct alignas(sizeof(T) * kN > 16 ? 16 : sizeof(T) * kN) Vec {
   T at[kN];
 };
 
+// As one access. A struct's members are read one by one where the compiler finds that the simpler; a built-in vector is
+// not taken apart.
+template <int kBytes>
+struct Word {
+  using type = u16;
+};
+template <>
+struct Word<4> {
+  using type = u32;
+};
+template <>
+struct Word<8> {
+  using type = uint2;
+};
+template <>
+struct Word<16> {
+  using type = uint4;
+};
+template <typename T, int kN>
+__device__ __forceinline__ Vec<T, kN> load_vec(const T* from) {
+  using Access = typename Word<alignof(Vec<T, kN>)>::type;
+  Vec<T, kN> v;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof v / sizeof(Access)); ++i)
+    reinterpret_cast<Access*>(&v)[i] = reinterpret_cast<const Access*>(from)[i];
+  return v;
+}
+
 template <typename T, int kN>
 __device__ __forceinline__ void to_floats(float (&to)[kN], const Vec<T, kN>& from) {
 #pragma unroll
@@ -18,7 +46,7 @@ __device__ __forceinline__ void to_floats(float (&to)[kN], const Vec<T, kN>& fro
 
 template <typename T, int kN>
 __device__ __forceinline__ void load_floats(float (&to)[kN], const T* from) {
-  to_floats(to, *reinterpret_cast<const Vec<T, kN>*>(from));
+  to_floats(to, load_vec<T, kN>(from));
 }
 
 template <typename T, int kN>
@@ -32,7 +60,7 @@ __device__ __forceinline__ void store_floats(T* to, const float (&from)[kN]) {
 // Of a row whose elements lie `element` apart; kN > 1 asks for adjacent ones.
 template <typename T, int kN>
 __device__ __forceinline__ Vec<T, kN> load_strided(const T* row, int column, i64 element) {
-  return *reinterpret_cast<const Vec<T, kN>*>(row + (kN > 1 ? column : column * element));
+  return load_vec<T, kN>(row + (kN > 1 ? column : column * element));
 }
 
 __device__ __forceinline__ i64 row_offset(const RowStrides& s, i64 row) {
