@@ -42,14 +42,14 @@ template <typename Residual, typename Branch, typename Narrow, typename Out, int
           int kRows, int kBranchStep = 1>
 __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows p) {
   constexpr int kThreads = norm_threads<kLanes>;
-  constexpr bool kVectorsFirst = kChunks <= 2;  // of more chunks they would take the registers
+  constexpr bool kReadsFirst = kChunks <= 2;  // of more chunks they would not fit into the registers
   __shared__ float mean_slots[kRows][32], variance_slots[kRows][32];
   const i64 first = (i64{blockIdx.x} * (kThreads / kLanes) + threadIdx.x / kLanes) * kRows;
   const int lane = threadIdx.x % kLanes;
   const auto column = [&](int chunk) { return (chunk * kLanes + lane) * kVec; };
   const auto inside = [&](int chunk) { return column(chunk) < p.width; };
   const auto real = [&](int row) { return first + row < p.rows; };
-  // Reads of what is not there take what is, so that no branch comes between them.
+  // Reads of what is not there take what is, so that no branch comes between them: with branches the compiler waits.
   const auto column_there = [&](int chunk) { return inside(chunk) ? column(chunk) : 0; };
   const auto row_there = [&](int row) { return real(row) ? first + row : p.rows - 1; };
 
@@ -57,38 +57,44 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     from[r] = static_cast<const Residual*>(p.residual) + row_offset(p.residual_strides, row_there(r));
-  float bias[kChunks][kVec] = {}, weight[kChunks][kVec] = {}, shift[kChunks][kVec] = {};
-  const auto read_vector = [&](float(&to)[kChunks][kVec], const float* vector, int chunk) {
-    if (vector) load_floats<float, kVec>(to[chunk], vector + column_there(chunk));
+  Vec<Residual, kVec> residual[kRows][kChunks];
+  Vec<AsRead<Branch>, kVec> branch[kRows][kChunks];
+  const auto read_rows = [&](int r, int k) {
+    residual[r][k] = load_strided<Residual, kVec>(from[r], column_there(k), p.residual_strides.element);
+    if constexpr (!same_type<Branch, none>) {
+      const i64 at = row_there(r) * p.width * kBranchStep + column_there(k);
+      branch[r][k] = load_vec<Branch, kVec>(static_cast<const Branch*>(p.branch) + at);
+    }
   };
-  if constexpr (kVectorsFirst) {
+  float bias[kChunks][kVec] = {}, weight[kChunks][kVec] = {}, shift[kChunks][kVec] = {};
+  const auto read_vector = [&](float(&to)[kChunks][kVec], const float* vector, int k) {
+    if (vector) load_floats<float, kVec>(to[k], vector + column_there(k));
+  };
+  if constexpr (kReadsFirst) {
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
       read_vector(bias, p.bias, k);
       read_vector(weight, p.weight, k);
       read_vector(shift, p.shift, k);
     }
-  }
-  Vec<Residual, kVec> residual[kRows][kChunks];
-  Vec<AsRead<Branch>, kVec> branch[kRows][kChunks];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const auto* added = static_cast<const AsRead<Branch>*>(p.branch) + row_there(r) * p.width * kBranchStep;
+    for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-    for (int k = 0; k < kChunks; ++k) {
-      residual[r][k] = load_strided<Residual, kVec>(from[r], column_there(k), p.residual_strides.element);
-      if constexpr (!same_type<Branch, none>) branch[r][k] = load_vec<Branch, kVec>(added + column_there(k));
+      for (int k = 0; k < kChunks; ++k) read_rows(r, k);
     }
+    __syncwarp();  // no read moves below: to save registers, the compiler would wait for one before it begins another
   }
-  // No read moves below: to save registers, the compiler would wait for one before it begins another.
-  if constexpr (kVectorsFirst) __syncwarp();
 
   float x[kRows][kChunks][kVec], sums[kRows] = {}, squares[kRows] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
-      if constexpr (!kVectorsFirst) read_vector(bias, p.bias, k);
+      if constexpr (!kReadsFirst) {
+        if (k % 4 == 0) __syncwarp();  // nor do these move up: so many chunks at a time
+        read_rows(r, k);
+        read_vector(bias, p.bias, k);
+      }
 #pragma unroll
       for (int i = 0; i < kVec; ++i) {
         x[r][k][i] = to_float(residual[r][k].at[i]);
@@ -119,7 +125,7 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
       const float scale = rsqrtf(squares[r] * share + p.eps);
 #pragma unroll
       for (int k = 0; k < kChunks; ++k) {
-        if constexpr (!kVectorsFirst) {
+        if constexpr (!kReadsFirst) {
           read_vector(weight, p.weight, k);
           read_vector(shift, p.shift, k);
         }
