@@ -10,6 +10,7 @@ namespace gnomon::cuda {
 namespace {
 
 constexpr std::int64_t kPerThread = 32;  // elements that a thread keeps in registers without spilling
+constexpr std::int64_t kOfARow = 8;  // elements of one row that it takes where rows are short; norm.cuh: kReadsFirst
 constexpr std::int64_t kMostLanes = 512;
 
 }  // namespace
@@ -27,11 +28,12 @@ Launch<kernels::NormRows> norm_rows(KernelLibrary& library, const NormTypes& typ
   vec = std::min(vec, 4);
   const std::int64_t accesses = width / vec;
   const auto lanes =
-      std::min(static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>((accesses + 1) / 2))), kMostLanes);
+      std::min(static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>((width + kOfARow - 1) / kOfARow))),
+               kMostLanes);
   const std::int64_t chunks = (accesses + lanes - 1) / lanes;
   const std::int64_t threads = lanes > 32 ? lanes : 128;  // norm.cuh: norm_threads
   // Of short rows with a branch, two at a time: the vectors are read once for both, and twice as much is on its way.
-  const std::int64_t rows_at_once = chunks <= 2 && types.branch ? 2 : 1;
+  const std::int64_t rows_at_once = chunks * vec <= kOfARow && types.branch ? 2 : 1;
   const std::int64_t rows_per_block = threads / lanes * rows_at_once;
   Launch<kernels::NormRows> launch;
   const auto name = [&](auto... last) {

@@ -42,7 +42,7 @@ template <typename Residual, typename Branch, typename Narrow, typename Out, int
           int kRows, int kBranchStep = 1>
 __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows p) {
   constexpr int kThreads = norm_threads<kLanes>;
-  constexpr bool kReadsFirst = kChunks <= 2;  // of more chunks they would not fit into the registers
+  constexpr bool kReadsFirst = kChunks * kVec <= 8;  // of more they would not fit into the registers
   __shared__ float mean_slots[kRows][32], variance_slots[kRows][32];
   const i64 first = (i64{blockIdx.x} * (kThreads / kLanes) + threadIdx.x / kLanes) * kRows;
   const int lane = threadIdx.x % kLanes;

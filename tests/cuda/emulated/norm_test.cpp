@@ -41,13 +41,15 @@ TEST(EmulatedNorm, PartOfAWarpAWarpAndABlock) {
   Rng rng(test_seed());
   for (int i = 0; i < 3; ++i) {
     expect_right<float, f16, f16, none, 4, 16, 2, 2>(37, 128, rng);
-    expect_right<float, f16, f16, none, 1, 8, 2, 2>(19, 13, rng);
+    expect_right<float, f16, f16, none, 1, 2, 7, 2>(19, 13, rng);
+    expect_right<float, f16, f16, none, 1, 32, 5, 2>(7, 129, rng);
     expect_right<float, f16, f16, none, 1, 1, 1, 2>(141, 1, rng);
     expect_right<float, f16, f16, none, 4, 16, 2, 1>(9, 100, rng);
     expect_right<float, f16, f16, none, 4, 64, 2, 2>(7, 260, rng);
     expect_right<float, f16, f16, none, 4, 64, 2, 2>(1, 512, rng);
     expect_right<float, f16, f16, none, 4, 512, 3, 1>(3, 5000, rng);
-    expect_right<float, f16, f16, none, 1, 512, 2, 2>(3, 1023, rng);
+    expect_right<float, f16, f16, none, 1, 128, 8, 2>(3, 1023, rng);
+    expect_right<float, f16, f16, none, 1, 512, 17, 1>(2, 8193, rng);
   }
 }
 
