@@ -15,10 +15,11 @@ template <typename S>
 struct Features : SplitKeys<S> {
   using Keys = SplitKeys<S>;
   using barriers = SplitBarriers<S>;
-  using Keys::doubled, Keys::finish, Keys::first_token, Keys::hidden_operand, Keys::is_valid, Keys::kPacked,
-      Keys::kValues, Keys::meet, Keys::multiply, Keys::p, Keys::parity, Keys::progress, Keys::publish, Keys::rank,
-      Keys::single, Keys::store_operand, Keys::tokens_operand, Keys::warp;
-  using Keys::expect_keys, Keys::send_keys, Keys::store_keys, Keys::tell_senders, Keys::wait_for_receivers;
+  using Keys::doubled, Keys::first_token, Keys::hidden_bias, Keys::hidden_operand, Keys::is_valid, Keys::kPacked,
+      Keys::kValues, Keys::load_vectors, Keys::meet, Keys::p, Keys::parity, Keys::progress, Keys::project,
+      Keys::publish, Keys::queries_operand, Keys::rank, Keys::single, Keys::store_operand, Keys::tell_senders,
+      Keys::tokens_operand, Keys::wait_for_receivers, Keys::warp;
+  using typename Keys::Vectors;
 
   float x[kValues];
 
@@ -26,64 +27,24 @@ struct Features : SplitKeys<S> {
 
   // --- the layer
 
-  // K and V go out as soon as they are there, and travel under the products that follow; where there are registers for
-  // two accumulators, under the first part of the next one they are packed and stored too. Q takes its operand's place.
-  __device__ __forceinline__ void project() {
-    constexpr bool kUnderNext = 3 * kValues + kPacked + 40 <= S::l.registers;
-    float d[kValues], e[kUnderNext ? kValues : 1];
-    u32 a[kPacked];
-    const auto pack = [&](float(&of)[kValues], float2 bias) {
-      add_to_tokens(of, bias);
-      pack_rows(a, of);
-    };
-    const auto give_keys = [&](float(&of)[kValues], float2 bias) {
-      pack(of, bias);
-      wait_for_receivers(S::l.hidden_over_keys ? barriers::keys_free() : barriers::keys_taken(), parity() ^ 1);
-      store_keys(a, 0);
-      send_keys(0, barriers::keys_ready());
-    };
-    const auto give_values = [&](float(&of)[kValues], float2 bias) {
-      pack(of, bias);
-      store_keys(a, S::l.values_at);
-      send_keys(S::l.values_at, barriers::values_ready());
-    };
-    expect_keys();
-    const float2 bias_k = doubled(S::l.bias_k), bias_v = doubled(S::l.bias_v), bias_q = doubled(S::l.bias_q);
-    this->template multiply<true>(d, tokens_operand());
-    if constexpr (kUnderNext) {
-      this->template multiply<true, true>(e, tokens_operand(), [&](int unit) {
-        if (unit > 0) return;
-        wgmma::settle(d);
-        give_keys(d, bias_k);
-      });
-      this->template multiply<true, true>(d, tokens_operand(), [&](int unit) {
-        if (unit > 0) return;
-        wgmma::settle(e);
-        give_values(e, bias_v);
-      });
-    } else {
-      finish(d);
-      give_keys(d, bias_k);
-      this->template multiply<true>(d, tokens_operand());
-      finish(d);
-      give_values(d, bias_v);
-      this->template multiply<true>(d, tokens_operand());
-    }
-    finish(d);
-    pack(d, bias_q);
-    meet();
-    store_operand(a, tokens_operand());
-    meet();
-  }
-
-  // Each head's output replaces its queries.
+  // Each head's output replaces its queries. Heads that lie in a warpgroup's features are its own business.
   __device__ __forceinline__ void attend() const {
-    constexpr int kTiles = S::l.rows / 16;
+    constexpr int kAttending = S::l.attending, kTiles = S::l.rows / 16, kHeads = S::l.row_tiles / kTiles;
+    constexpr int kTogether = S::l.tiles_together, kParts = (kTiles + kTogether - 1) / kTogether;  // of a head
+    const int team = warp() / kAttending;
     if constexpr (S::l.used > 1) mbarrier::wait(barriers::keys_ready(), parity());
+    if constexpr (S::l.share_keys) {
+      const int i = warp() % kAttending, head = team * kHeads + i % kHeads, part = i / kHeads;
+      if (part < 2) RowTiles<S>(head, 0, static_cast<int>(rank())).run_shared(parity(), part, head);
+    } else {
 #pragma unroll 1
-    for (int i = warp(); i < S::c.heads * kTiles; i += 4 * S::c.groups) {
-      if (first_token() + i % kTiles * 16 >= S::c.seq) continue;
-      RowTile<S>(i / kTiles, i % kTiles, static_cast<int>(rank())).run(parity());
+      for (int i = warp() % kAttending; i < kHeads * kParts; i += kAttending) {
+        // Of a causal sequence later tiles see more keys: in turn the first and the last.
+        const int head = i / kParts, part = S::c.causal && head % 2 != 0 ? kParts - 1 - i % kParts : i % kParts;
+        const int tile = part * kTogether;
+        if (first_token() + 16 * tile >= S::c.seq) continue;
+        RowTiles<S>(team * kHeads + head, tile, static_cast<int>(rank())).run(parity());
+      }
     }
   }
 
@@ -91,12 +52,12 @@ struct Features : SplitKeys<S> {
   __device__ __forceinline__ void attention_block() {
     project();
     attend();
-    const float2 bias = single(S::l.bias_o);
+    const float2 bias = single(S::l.bias_o, &Vectors::bias_o);
     publish();
     tell_senders(barriers::keys_taken());
     add_to_tokens(x, bias);
-    this->template multiply<false>(x, tokens_operand());
-    finish(x);
+    this->template multiply<false, 3, false>(x, queries_operand());
+    this->template finish<3>(x);
   }
 
   // x += W2 * act(W1 * a + b1) + b2, by `model` hidden units. Activations are computed under the product of the units
@@ -106,45 +67,86 @@ struct Features : SplitKeys<S> {
     constexpr int kPart = kInParts ? kValues / S::l.units : kValues;
     float d[kValues];
     u32 a[kPacked];
-    float2 bias = doubled(S::l.bias_1);
-    const float2 bias_2 = single(S::l.bias_2);
-    this->template multiply<true>(d, tokens_operand());
+    float2 bias = hidden_bias(0);
+    const float2 bias_2 = single(S::l.bias_2, &Vectors::bias_2);
+    this->template multiply<true, 4, false>(d, tokens_operand());
     if constexpr (S::l.hidden_over_keys) wait_for_receivers(barriers::keys_taken(), parity());
-    finish(d);
+    this->template finish<4>(d);
     add_to_tokens(x, bias_2);
     activate_tokens<S::c.activation, 0, kValues>(a, d, bias);
     store_operand(a, hidden_operand(0));
     publish();
 #pragma unroll 1
     for (int chunk = 1; chunk < S::l.chunks; ++chunk) {
-      bias = doubled(S::l.bias_1 + 2 * S::c.model * chunk);
-      this->template multiply<true>(d, tokens_operand());
-      this->template multiply<false, true>(x, hidden_operand(chunk - 1), [&](int unit) {
-        if (unit == 0) wgmma::settle(d);
+      bias = doubled(S::l.bias_1 + 2 * S::c.model * chunk, progress / 2);
+      this->template multiply<true, 5, false>(d, tokens_operand());
+      this->template multiply<false, 6, true>(x, hidden_operand(chunk - 1), [&](int part) {
+        if (part == 0) wgmma::settle(d);
         if constexpr (!kInParts) {
-          if (unit == S::l.units - 1) activate_tokens<S::c.activation, 0, kPart>(a, d, bias);
+          if (part == S::l.units - 1) activate_tokens<S::c.activation, 0, kPart>(a, d, bias);
         } else {
-          activate_part<kPart>(a, d, bias, unit);
+          activate_part<kPart>(a, d, bias, part);
         }
       });
-      finish(x);
+      this->template finish<6>(x);
       store_operand(a, hidden_operand(chunk));
       publish();
     }
-    this->template multiply<false>(x, hidden_operand(S::l.chunks - 1));
-    finish(x);
+    this->template multiply<false, 3 + 2 * S::l.chunks, false>(x, hidden_operand(S::l.chunks - 1));
+    this->template finish<3 + 2 * S::l.chunks>(x);
   }
 
-  // `unit` is a constant where this is called: the loop around it is unrolled.
+  // `part` is a constant where this is inlined.
   template <int kPart>
-  static __device__ __forceinline__ void activate_part(u32* a, const float (&d)[kValues], float2 bias, int unit) {
-    if (unit == 0) activate_tokens<S::c.activation, 0, kPart>(a, d, bias);
+  static __device__ __forceinline__ void activate_part(u32* a, const float (&d)[kValues], float2 bias, int part) {
+    if (part == 0) activate_tokens<S::c.activation, 0, kPart>(a, d, bias);
     if constexpr (S::l.units > 1) {
-      if (unit == 1) activate_tokens<S::c.activation, kPart, kPart>(a, d, bias);
+      if (part == 1) activate_tokens<S::c.activation, kPart, kPart>(a, d, bias);
     }
     if constexpr (S::l.units > 2) {
-      if (unit == 2) activate_tokens<S::c.activation, 2 * kPart, kPart>(a, d, bias);
-      if (unit == 3) activate_tokens<S::c.activation, 3 * kPart, kPart>(a, d, bias);
+      if (part == 2) activate_tokens<S::c.activation, 2 * kPart, kPart>(a, d, bias);
+      if (part == 3) activate_tokens<S::c.activation, 3 * kPart, kPart>(a, d, bias);
+    }
+  }
+
+  // The same where all hidden units have an operand: the first product of all, each chunk's activations under the next
+  // one's; then the second.
+  __device__ __forceinline__ void whole_feed_forward_block() {
+    float2 bias[S::l.chunks];
+#pragma unroll
+    for (int i = 0; i < S::l.chunks; ++i) bias[i] = hidden_bias(i);
+    add_to_tokens(x, single(S::l.bias_2, &Vectors::bias_2));
+    float d[2][kValues];
+    first_products<0>(d, bias);
+    this->template finish<3 + S::l.chunks>(d[(S::l.chunks - 1) % 2]);
+    activate_chunk<S::l.chunks - 1>(d, bias[S::l.chunks - 1]);
+    publish();
+    second_products<0>();
+    this->template finish<3 + 2 * S::l.chunks>(x);
+  }
+  template <int kChunk>
+  __device__ __forceinline__ void activate_chunk(float (&d)[2][kValues], float2 bias) {
+    u32 a[kPacked];
+    wgmma::settle(d[kChunk % 2]);
+    activate_tokens<S::c.activation, 0, kValues>(a, d[kChunk % 2], bias);
+    store_operand(a, hidden_operand(kChunk));
+  }
+  template <int kChunk>
+  __device__ __forceinline__ void first_products(float (&d)[2][kValues], const float2* bias) {
+    if constexpr (kChunk < S::l.chunks) {
+      this->template multiply<true, 4 + kChunk, (kChunk > 0)>(d[kChunk % 2], tokens_operand(), [&](int part) {
+        if constexpr (kChunk > 0) {
+          if (part == 0) activate_chunk<kChunk - 1>(d, bias[kChunk - 1]);
+        }
+      });
+      first_products<kChunk + 1>(d, bias);
+    }
+  }
+  template <int kChunk>
+  __device__ __forceinline__ void second_products() {
+    if constexpr (kChunk < S::l.chunks) {
+      this->template multiply<false, 4 + S::l.chunks + kChunk, (kChunk > 0)>(x, hidden_operand(kChunk));
+      second_products<kChunk + 1>();
     }
   }
 
@@ -172,27 +174,44 @@ struct Features : SplitKeys<S> {
     meet();
     normalise_tokens<kKeep>(a, x, tokens + split_thread<S>() % 4 * 16, gain, shift);
   }
-  __device__ __forceinline__ void norm(int gain, int shift) {
+  __device__ __forceinline__ void norm(float2 gain, float2 shift) {
     u32 a[kPacked];
-    normalise<!S::c.pre_norm>(a, single(gain), single(shift));
+    normalise<!S::c.pre_norm>(a, gain, shift);
     store_operand(a, tokens_operand());
     publish();
   }
 
+  __device__ __forceinline__ void first_norm() {
+    norm(single(S::l.gain1, &Vectors::gain1), single(S::l.shift1, &Vectors::shift1));
+  }
+  __device__ __forceinline__ void second_norm() {
+    norm(single(S::l.gain2, &Vectors::gain2), single(S::l.shift2, &Vectors::shift2));
+  }
+
   __device__ __forceinline__ void run_layer() {
-    if constexpr (S::c.pre_norm) norm(S::l.gain1, S::l.shift1);
+    if constexpr (S::c.pre_norm) first_norm();
     attention_block();
     if constexpr (S::c.pre_norm) {
-      norm(S::l.gain2, S::l.shift2);
+      second_norm();
     } else {
-      norm(S::l.gain1, S::l.shift1);
+      first_norm();
     }
-    feed_forward_block();
+    if constexpr (S::l.whole_hidden) {
+      whole_feed_forward_block();
+    } else {
+      feed_forward_block();
+    }
     if constexpr (S::l.hidden_over_keys) {
       meet();
       tell_senders(barriers::keys_free());
     }
-    if constexpr (!S::c.pre_norm) norm(S::l.gain2, S::l.shift2);
+    if constexpr (S::c.pre_norm) {
+      load_vectors(progress / 2 + 1);
+    } else {
+      const float2 gain = single(S::l.gain2, &Vectors::gain2), shift = single(S::l.shift2, &Vectors::shift2);
+      load_vectors(progress / 2 + 1);
+      norm(gain, shift);
+    }
     progress = progress + 2 ^ 1;
   }
 
@@ -274,16 +293,20 @@ struct Features : SplitKeys<S> {
         publish();
       }
 #pragma unroll 1
-      for (progress &= 1; progress / 2 < static_cast<u32>(p.layers);) run_layer();
+      for (progress &= 1, load_vectors(0); progress / 2 < static_cast<u32>(p.layers);) run_layer();
       if constexpr (S::c.final_norm) final_norm();
       store(sequence);
     }
+    // No CTA leaves while another may write its memory.
+    wait_for_receivers(barriers::keys_taken(), parity() ^ 1);
+    if constexpr (S::l.hidden_over_keys) wait_for_receivers(barriers::keys_free(), parity() ^ 1);
   }
 };
 
 template <typename S>
 __global__ void __cluster_dims__(S::c.cluster, 1, 1) __launch_bounds__(S::l.threads, 1) resident_split(const Call p) {
-  if (threadIdx.x < 32) SplitBarriers<S>::init();
+  if (threadIdx.x % 32 == 0) SplitBarriers<S>::init();
+  __syncwarp();
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);  // known to be the warp's
   if (cluster_rank() >= S::l.used) {
     cluster_barrier_relaxed();
@@ -293,10 +316,9 @@ __global__ void __cluster_dims__(S::c.cluster, 1, 1) __launch_bounds__(S::l.thre
   } else {
     if constexpr (S::l.split_registers) give_registers<kProducerRegisters>();
     cluster_barrier_relaxed();
-    if (threadIdx.x == 128 * S::c.groups) SplitProducer<S>().run(p);
-    __syncwarp();
+    const int of = threadIdx.x / 32 - 4 * S::c.groups;
+    if (threadIdx.x % 32 == 0 && of < S::c.groups) SplitProducer<S>(of).run(p);
   }
-  cluster_barrier();  // no CTA leaves while another may write its memory
 }
 
 }  // namespace gnomon::kernels::resident

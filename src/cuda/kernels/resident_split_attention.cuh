@@ -1,5 +1,5 @@
-// Attention of 16 queries of one head by one warp, against keys that come in blocks: scores of any number of keys fit.
-// Queries lie in the products' operand (panels of [rows][64]), K and V in rows of all heads' features, both with the
+// Attention of 16 or 32 queries of one head by one warp, against keys that come in blocks: scores of any number of keys
+// fit. Queries lie as the operand of a product (panels of [rows][64]), K and V in panels of [keys][64], both with the
 // 16-byte chunks of a row swizzled by the row's number.
 #pragma once
 
@@ -9,63 +9,73 @@
 namespace gnomon::kernels::resident {
 
 template <typename S>
-struct RowTile {
-  static constexpr int kHead = S::l.head;
+struct RowTiles {
+  static constexpr int kHead = S::l.head, kTiles = S::l.tiles_together;
 
   int head;
   int first_token;  // in the sequence
+  int there;        // tiles: the CTA's last ones may have no tokens
   u32 operand_row;  // of this lane
-  float o[kHead / 8][4] = {};
-  float largest[2], sum[2] = {};
+  float o[kTiles][kHead / 8][4] = {};
+  float largest[kTiles][2], sum[kTiles][2] = {};
 
-  __device__ __forceinline__ RowTile(int of, int tile, int rank) : head(of) {
+  __device__ __forceinline__ RowTiles(int of, int tile, int rank) : head(of) {
     first_token = rank * S::l.rows + 16 * tile;
+    there = kTiles == 1 || (16 * (tile + 1) < S::l.rows && first_token + 16 < S::c.seq) ? kTiles : 1;
     const int lane = split_thread<S>() % 32, column = head * kHead;
-    operand_row = shared_base() + S::l.operand_at + column / 64 * (S::l.rows * 128) + (16 * tile + lane % 16) * 128 +
+    operand_row = shared_base() + S::l.queries_at + column / 64 * (S::l.rows * 128) + (16 * tile + lane % 16) * 128 +
                   ((column % 64 / 8 + lane / 16) ^ lane % 8) * 16;
-    largest[0] = largest[1] = __int_as_float(0xff800000);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) largest[t][0] = largest[t][1] = __int_as_float(0xff800000);
   }
 
-  // Of the keys that the tile sees, in whole row tiles.
-  __device__ __forceinline__ int end() const { return S::c.causal ? min(first_token + 16, S::l.keys) : S::l.keys; }
+  // Of the keys that the tiles see, in whole row tiles.
+  __device__ __forceinline__ int end() const {
+    return S::c.causal ? min(first_token + 16 * there, S::l.keys) : S::l.keys;
+  }
 
   // The address of the lane's row in a product's fragment, from the head's first feature on; a step to another feature
   // is a sum for whole panels of 64 and an exclusive or inside one, which the swizzle leaves as it is.
-  __device__ __forceinline__ u32 in_operand(int feature) const {
-    return operand_row + feature / 64 * (S::l.rows * 128) ^ feature % 64 * 2;
+  __device__ __forceinline__ u32 in_operand(int feature, int tile) const {
+    const int step = tile < there ? tile * 16 * 128 : 0;  // for one that is not there the first once more
+    return (operand_row ^ feature % 64 * 2) + feature / 64 * (S::l.rows * 128) + step;
   }
   static __device__ __forceinline__ u32 in_keys(u32 row, int key, int feature) {
-    return row + key * S::l.row_bytes + feature / 64 * 128 ^ feature % 64 * 2;
+    return (row ^ feature % 64 * 2) + feature / 64 * S::l.panel_bytes + key * 128;
   }
   __device__ __forceinline__ u32 keys_row(u32 at, u32 row, u32 chunk) const {
     const u32 first = head * kHead / 8;
-    return shared_base() + at + row * S::l.row_bytes + first / 8 * 128 + ((first % 8 + chunk) ^ row % 8) * 16;
+    return shared_base() + at + first / 8 * S::l.panel_bytes + row * 128 + ((first % 8 + chunk) ^ row % 8) * 16;
   }
 
   template <int kKeys>
-  __device__ __forceinline__ void score(float (&s)[kKeys / 8][4], int key0) const {
+  __device__ __forceinline__ void score(float (&s)[kTiles][kKeys / 8][4], int key0) const {
     const u32 lane = split_thread<S>() % 32, row = keys_row(0, lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll(S::l.key_block < 32 ? 1 : 8)
     for (int feature = 0; feature < kHead; feature += 16) {
-      u32 q[4];
-      load_matrices(q, in_operand(feature));
+      u32 q[kTiles][4];
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) load_matrices(q[t], in_operand(feature, t));
 #pragma unroll
       for (int j = 0; j < kKeys / 16; ++j) {
         u32 k[4];
         load_matrices(k, in_keys(row, key0 + 16 * j, feature));
-        mma_16x8x16<f16>(s[2 * j], q, k[0], k[1]);
-        mma_16x8x16<f16>(s[2 * j + 1], q, k[2], k[3]);
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          mma_16x8x16<f16>(s[t][2 * j], q[t], k[0], k[1]);
+          mma_16x8x16<f16>(s[t][2 * j + 1], q[t], k[2], k[3]);
+        }
       }
     }
   }
 
   template <int kKeys>
-  __device__ __forceinline__ void hide(float (&s)[kKeys / 8][4], int key0) const {
+  __device__ __forceinline__ void hide(float (&s)[kKeys / 8][4], int key0, int tile) const {
     const int lane = split_thread<S>() % 32, first = lane % 4 * 2;
     int last[2];  // key that the thread's two rows see, counted from the thread's first column
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      last[r] = (S::c.causal ? min(first_token + lane / 4 + 8 * r, S::c.seq - 1) : S::c.seq - 1) - first;
+      last[r] = (S::c.causal ? min(first_token + 16 * tile + lane / 4 + 8 * r, S::c.seq - 1) : S::c.seq - 1) - first;
     }
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
@@ -82,7 +92,8 @@ struct RowTile {
 
   // Scores to weights, and what came before to the new scale.
   template <int kKeys>
-  __device__ __forceinline__ void weigh(float (&s)[kKeys / 8][4]) {
+  __device__ __forceinline__ void weigh(float (&s)[kKeys / 8][4], float (&o)[kHead / 8][4], float (&largest)[2],
+                                        float (&sum)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float high = largest[r], more = high;
@@ -106,37 +117,54 @@ struct RowTile {
   }
 
   template <int kKeys>
-  __device__ __forceinline__ void add_values(const float (&s)[kKeys / 8][4], int key0) {
+  __device__ __forceinline__ void add_values(const float (&s)[kTiles][kKeys / 8][4], int key0) {
     const u32 lane = split_thread<S>() % 32, row = keys_row(S::l.values_at, lane % 16, lane / 16);
 #pragma unroll
     for (int j = 0; j < kKeys / 16; ++j) {
       // Beyond lie keys that nobody sent, anything: a weight of 0 would not hide NaN.
       if (S::c.causal && j > 0 && key0 + 16 * j >= end()) break;
-      u32 p[4];
+      u32 p[kTiles][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) p[i] = pack2<f16>(s[2 * j + i / 2][i % 2 * 2], s[2 * j + i / 2][i % 2 * 2 + 1]);
+      for (int i = 0; i < 4 * kTiles; ++i) {
+        const float(&pair)[4] = s[i / 4][2 * j + i % 4 / 2];
+        p[i / 4][i % 4] = pack2<f16>(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+      }
 #pragma unroll
       for (int feature = 0; feature < kHead; feature += 16) {
         u32 v[4];
         load_matrices_transposed(v, in_keys(row, key0 + 16 * j, feature));
-        mma_16x8x16<f16>(o[feature / 8], p, v[0], v[1]);
-        mma_16x8x16<f16>(o[feature / 8 + 1], p, v[2], v[3]);
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          mma_16x8x16<f16>(o[t][feature / 8], p[t], v[0], v[1]);
+          mma_16x8x16<f16>(o[t][feature / 8 + 1], p[t], v[2], v[3]);
+        }
       }
     }
   }
 
   template <int kKeys>
   __device__ __forceinline__ void meet(int key0, u32 parity) {
-    float s[kKeys / 8][4] = {};
+    float s[kTiles][kKeys / 8][4] = {};
     score<kKeys>(s, key0);
-    if (S::c.masked || key0 + kKeys - 1 > (S::c.causal ? first_token : S::c.seq - 1)) hide<kKeys>(s, key0);
-    weigh<kKeys>(s);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const int seen = S::c.causal ? first_token + 16 * t : S::c.seq - 1;  // by all of its rows
+      if (S::c.masked || key0 + kKeys - 1 > seen) hide<kKeys>(s[t], key0, t);
+    }
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) weigh<kKeys>(s[t], o[t], largest[t], sum[t]);
     if constexpr (S::l.used > 1) mbarrier::wait(SplitBarriers<S>::values_ready(), parity);
     add_values<kKeys>(s, key0);
   }
 
   // The output takes its queries' place.
   __device__ __forceinline__ void finish() {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      if (t < there) finish(t, o[t], sum[t]);
+    }
+  }
+  __device__ __forceinline__ void finish(int tile, const float (&o)[kHead / 8][4], const float (&sum)[2]) const {
     float inverse[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -152,7 +180,46 @@ struct RowTile {
         const int r = i % 2;
         a[i] = pack2<f16>(block[2 * r] * inverse[r], block[2 * r + 1] * inverse[r]);
       }
-      store_matrices(in_operand(feature), a);
+      store_matrices(in_operand(feature, tile), a);
+    }
+  }
+
+  // Two warps share the tile's keys; the second one gives what it has to the first.
+  __device__ __forceinline__ void run_shared(u32 parity, int part, int pair) {
+    constexpr int kFirst = up(S::l.keys / 2, 16), kValues = kHead / 2, kStep = 4 * 32;
+    const u32 at = shared_base() + S::l.partials_at + pair * (kStep * (kValues + 4)) + split_thread<S>() % 32 * 4;
+    if (part == 0) {
+      meet<kFirst>(0, parity);
+      named_barrier(6 + pair, 64);
+      merge(at);
+      finish();
+    } else {
+      if (end() > kFirst) meet<S::l.keys - kFirst>(kFirst, parity);
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) store_shared(at + i * kStep, __float_as_uint(o[0][i / 4][i % 4]));
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        store_shared(at + (kValues + r) * kStep, __float_as_uint(largest[0][r]));
+        store_shared(at + (kValues + 2 + r) * kStep, __float_as_uint(sum[0][r]));
+      }
+      named_barrier(6 + pair, 64);
+    }
+  }
+  __device__ __forceinline__ void merge(u32 at) {
+    constexpr int kValues = kHead / 2, kStep = 4 * 32;
+    const auto other = [&](int i) { return __uint_as_float(load_shared(at + i * kStep)); };
+    float own[2], others[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float theirs = other(kValues + r), high = fmaxf(largest[0][r], theirs);
+      const float shift = high == __int_as_float(0xff800000) ? 0.0f : high;
+      own[r] = exp2_fast(largest[0][r] - shift), others[r] = exp2_fast(theirs - shift);
+      sum[0][r] = sum[0][r] * own[r] + other(kValues + 2 + r) * others[r];
+    }
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      float& value = o[0][i / 4][i % 4];
+      value = value * own[i % 4 / 2] + other(i) * others[i % 4 / 2];
     }
   }
 

@@ -1,14 +1,18 @@
-// The split form's K and V: every CTA that needs a token's has them in its own shared memory.
+// The split form's Q, K and V: every CTA that needs a token's K and V has them in its own shared memory.
 #pragma once
 
 #include "resident_split_products.cuh"
+#include "resident_split_tokens.cuh"
 
 namespace gnomon::kernels::resident {
 
 template <typename S>
 struct SplitKeys : SplitProducts<S> {
   using Products = SplitProducts<S>;
-  using Products::first_token, Products::kPacked, Products::publish, Products::rank;
+  using Products::doubled, Products::first_token, Products::kPacked, Products::kValues, Products::meet,
+      Products::meet_for_heads, Products::parity, Products::queries_operand, Products::rank, Products::store_operand,
+      Products::tokens_operand;
+  using typename Products::Vectors;
   using barriers = SplitBarriers<S>;
 
   __device__ __forceinline__ SplitKeys(const Call& call, int group) : Products(call, group) {}
@@ -29,12 +33,12 @@ struct SplitKeys : SplitProducts<S> {
         a[i] &= keep, a[i + 1] &= keep;
       }
     }
-    const u32 t = split_thread<S>(), row = t % 32 / 16 * 8 + t % 8, chunk = t / 32 * 2 + t / 8 % 2;
-    at += shared_base() + (first_token() + row) * S::l.row_bytes + (chunk ^ t % 8) * 16;
+    const u32 t = split_thread<S>(), row = t % 32 / 16 * 8 + t % 8, chunk = t % 128 / 32 * 2 + t / 8 % 2;
+    at += shared_base() + t / 128 * S::l.panel_bytes + (first_token() + row) * 128 + (chunk ^ t % 8) * 16;
 #pragma unroll
     for (int i = 0; i < kPacked / 4; ++i) {
       if (first_token() + 16 * i >= S::l.keys) break;
-      store_matrices_transposed(at + 16 * i * S::l.row_bytes, a + 4 * i);
+      store_matrices_transposed(at + 16 * i * 128, a + 4 * i);
     }
   }
 
@@ -43,18 +47,20 @@ struct SplitKeys : SplitProducts<S> {
     if (threadIdx.x != 0) return;
     int keys = 0;
     for (u32 other = 0; other < S::l.used; ++other) keys += gives_keys<S>(other, rank()) ? keys_of<S>(other) : 0;
-    mbarrier::arrive_expecting(barriers::keys_ready(), keys * S::l.row_bytes);
-    mbarrier::arrive_expecting(barriers::values_ready(), keys * S::l.row_bytes);
+    mbarrier::arrive_expecting(barriers::keys_ready(), keys * S::c.groups * 128);
+    mbarrier::arrive_expecting(barriers::values_ready(), keys * S::c.groups * 128);
   }
 
-  // What the CTA's warps have stored of K or V, at `at`, to the others.
+  // What the warpgroup has stored of K or V, at `at`, to the other CTAs.
   __device__ __forceinline__ void send_keys(u32 at, u32 barrier) const {
-    publish();
     if constexpr (S::l.used == 1) return;
-    if (threadIdx.x < S::l.used && gives_keys<S>(rank(), threadIdx.x)) {
-      const u32 from = shared_base() + at + first_token() * S::l.row_bytes;
-      bulk_send(address_in(threadIdx.x, from), from, keys_of<S>(rank()) * S::l.row_bytes,
-                address_in(threadIdx.x, barrier));
+    publish_shared_writes();
+    meet_for_heads();
+    // A warp's lanes take turns, so all warps send; the last CTA first, which in a causal stack needs the most.
+    const u32 t = split_thread<S>(), to = S::l.used - 1 - (t % 128 / 32 + t % 32 * 4);
+    if (t % 32 < (S::l.used + 3) / 4 && to < S::l.used && gives_keys<S>(rank(), to)) {
+      const u32 from = shared_base() + at + t / 128 * S::l.panel_bytes + first_token() * 128;
+      bulk_send(address_in(to, from), from, keys_of<S>(rank()) * 128, address_in(to, barrier));
     }
   }
 
@@ -70,6 +76,56 @@ struct SplitKeys : SplitProducts<S> {
         mbarrier::arrive_remote(address_in(threadIdx.x, barrier));
       }
     }
+  }
+
+  // K and V go out as soon as they are there, and travel under the products that follow; where there are registers for
+  // two accumulators, under the next one they are packed and stored too.
+  __device__ __forceinline__ void project() {
+    float d[kValues], e[S::l.two_accumulators() ? kValues : 1];
+    u32 a[kPacked];
+    const auto pack = [&](float(&of)[kValues], float2 bias) {
+      add_to_tokens(of, bias);
+      pack_rows(a, of);
+    };
+    const auto give_keys = [&](float(&of)[kValues], float2 bias) {
+      pack(of, bias);
+      wait_for_receivers(S::l.hidden_over_keys ? barriers::keys_free() : barriers::keys_taken(), parity() ^ 1);
+      store_keys(a, 0);
+      send_keys(0, barriers::keys_ready());
+    };
+    const auto give_values = [&](float(&of)[kValues], float2 bias) {
+      pack(of, bias);
+      store_keys(a, S::l.values_at);
+      send_keys(S::l.values_at, barriers::values_ready());
+    };
+    expect_keys();
+    const float2 bias_k = doubled(S::l.bias_k, &Vectors::bias_k), bias_v = doubled(S::l.bias_v, &Vectors::bias_v),
+                 bias_q = doubled(S::l.bias_q, &Vectors::bias_q);
+    this->template multiply<true, 0, false>(d, tokens_operand());
+    if constexpr (S::l.two_accumulators()) {
+      this->template multiply<true, 1, true>(e, tokens_operand(), [&](int part) {
+        if (part > 0) return;
+        wgmma::settle(d);
+        give_keys(d, bias_k);
+      });
+      this->template multiply<true, 2, true>(d, tokens_operand(), [&](int part) {
+        if (part > 0) return;
+        wgmma::settle(e);
+        give_values(e, bias_v);
+      });
+    } else {
+      this->template finish<0>(d);
+      give_keys(d, bias_k);
+      this->template multiply<true, 1, false>(d, tokens_operand());
+      this->template finish<1>(d);
+      give_values(d, bias_v);
+      this->template multiply<true, 2, false>(d, tokens_operand());
+    }
+    this->template finish<2>(d);
+    pack(d, bias_q);
+    if constexpr (S::l.queries_at == S::l.operand_at) meet();  // all warpgroups have read the tokens
+    store_operand(a, queries_operand());
+    meet_for_heads();
   }
 };
 

@@ -9,19 +9,33 @@ namespace gnomon::kernels::resident {
 
 // Of the choices, `groups` is the number of warpgroups, `cluster` of the CTAs that share a sequence.
 struct SplitLayout : Packing {
-  int rows = 0;       // tokens of a CTA: the N of its products
-  int used = 0;       // CTAs that have tokens: the last ones of a cluster may have none
-  int keys = 0;       // rows of K and V
-  int key_block = 0;  // keys that a row tile meets at a time
-  int row_bytes = 0;  // of K or V: all heads
+  int rows = 0;         // tokens of a CTA: the N of its products
+  int used = 0;         // CTAs that have tokens: the last ones of a cluster may have none
+  int keys = 0;         // rows of K and V
+  int key_block = 0;    // keys that a row tile meets at a time
+  int panel_bytes = 0;  // of K or V: all keys' rows of a warpgroup's 64 features
 
-  // Shared memory, in bytes. K, then V, of the whole sequence; the operand of the products: normalised tokens, then Q,
-  // then the heads' outputs; two operands of hidden units, where there is no room for them over K and V; statistics of
-  // each warp's features, then of whole tokens; the mask's bits; barriers; the ring of weights. A stage of the ring is
-  // a warpgroup's part of a tile: [64 outputs][64].
-  int values_at = 0, operand_at = 0, operand_bytes = 0, hidden_at = 0, statistics_at = 0, tokens_at = 0, masks_at = 0,
-      barriers_at = 0, ring_at = 0, stages = 0, stage_bytes = 0, shared_bytes = 0;
+  // Shared memory, in bytes. K, then V, of the whole sequence; the operand of the products: normalised tokens; operands
+  // of hidden units, of all of them or of two chunks, which lie over K and V where there is no other room; Q, then the
+  // heads' outputs, over the first of these or else over the tokens; statistics of each warp's features, then of whole
+  // tokens; the mask's bits; barriers; the ring of weights. A stage of the ring is a warpgroup's part of a tile:
+  // [64 outputs][64].
+  int values_at = 0, operand_at = 0, operand_bytes = 0, hidden_at = 0, queries_at = 0, statistics_at = 0, tokens_at = 0,
+      masks_at = 0, barriers_at = 0, ring_at = 0, stages = 0, stage_bytes = 0, shared_bytes = 0;
   bool hidden_over_keys = false;
+  bool whole_hidden = false;  // all chunks have their operand: the first products run one after another
+
+  // Tiles of a layer that a warpgroup reads, and how many of its stages it has. Where these go into a layer's tiles,
+  // and no loop is in the way, the compiler knows each tile's stage.
+  int group_tiles = 0, group_stages = 0;
+  bool known_stages = false;
+  bool look_ahead = false;     // for a tile, under the product before it
+  bool vectors_ahead = false;  // a layer's are loaded under the layer before
+
+  // Warps that attend to the same heads, and the row tiles of these heads. Where tiles are fewer than warps, two share
+  // a tile's keys and one leaves its part for the other; where they are more, a warp takes two of a head together.
+  int attending = 0, row_tiles = 0, tiles_together = 0, partials_at = 0;
+  bool share_keys = false;
 
   // As in `Layout`: a whole warpgroup for the producer hands its registers over.
   bool split_registers = false;
@@ -37,33 +51,53 @@ struct SplitLayout : Packing {
     // claimed.
     const int launched = 512 / (c.groups + 1) / 8 * 8;
     registers = c.groups == 1 ? 240 : ((c.groups + 1) * launched - kProducerRegisters) / c.groups / 8 * 8;
-    row_bytes = 2 * c.model;
     // What a thread holds of x and of a head's output leaves so many registers for scores.
     const int left = registers - rows / 2 - head / 2;
     key_block = left >= 120 ? 64 : left >= 80 ? 32 : 16;
 
-    values_at = keys * row_bytes;
-    operand_at = 2 * values_at;
-    operand_bytes = rows * row_bytes;
     stage_bytes = 64 * 64 * 2;
+    panel_bytes = 128 * keys;
+    values_at = c.groups * panel_bytes;
+    operand_at = 2 * values_at;
+    operand_bytes = 2 * rows * c.model;
+    group_tiles = units * (4 + 2 * chunks);
+    look_ahead = registers >= 128 && rows <= 64;
+    vectors_ahead = look_ahead && chunks <= 8;
+    attending = head > 64 ? 4 * c.groups : 4;
+    row_tiles = attending * c.heads / (4 * c.groups) * (rows / 16);
+    const bool room = registers - rows / 2 - head - key_block >= 50;  // for both tiles' outputs and scores
+    tiles_together = row_tiles > attending && row_tiles <= 2 * attending && key_block == 64 && room ? 2 : 1;
+    share_keys = 2 * row_tiles <= attending && rows == 16 && keys > 16 && registers >= 128;
     constexpr int kComfortable = 12;  // stages: what is on its way covers a microsecond
-    place(c, false);
-    if (stages < kComfortable) place(c, true);
+    if (two_accumulators() && chunks > 1) place(c, false, chunks);
+    if (stages < 8) place(c, false, 2);
+    if (stages < (whole_hidden ? 8 : kComfortable)) place(c, true, 2);
   }
 
+  // A product's accumulators are read under the next product.
+  GNOMON_ANYWHERE constexpr bool two_accumulators() const { return rows * 3 / 2 + rows / 4 + 40 <= registers; }
+
  private:
-  GNOMON_ANYWHERE constexpr void place(const Choices& c, bool over_keys) {
+  GNOMON_ANYWHERE constexpr void place(const Choices& c, bool over_keys, int hidden_operands) {
     hidden_over_keys = over_keys;
+    whole_hidden = hidden_operands == chunks && chunks > 1 && !over_keys && two_accumulators();
     hidden_at = over_keys ? 0 : operand_at + operand_bytes;
-    statistics_at = operand_at + (over_keys ? 1 : 3) * operand_bytes;
+    queries_at = over_keys ? operand_at : hidden_at;
+    statistics_at = operand_at + (over_keys ? 1 : 1 + hidden_operands) * operand_bytes;
     tokens_at = statistics_at + 4 * c.groups * rows * 8;
     masks_at = tokens_at + rows * 8;
-    barriers_at = masks_at + up(keys, 128) / 8;
+    partials_at = masks_at + up(keys, 128) / 8;
+    barriers_at = partials_at + (share_keys ? 4 * c.groups / attending * row_tiles * 32 * 4 * (head / 2 + 4) : 0);
     const int most_barrier_bytes = 8 * (2 * kMostStages + 4);
     ring_at = up(barriers_at + most_barrier_bytes, 1024);
     stages = ring_at > kMostShared ? 0 : (kMostShared - ring_at) / stage_bytes;
     if (stages > kMostStages) stages = kMostStages;
-    stages -= stages % c.groups;  // each warpgroup's are a ring of their own: tiles may arrive out of order
+    group_stages = stages / c.groups;  // each warpgroup's are a ring of their own: tiles may arrive out of order
+    int even = group_stages;
+    while (even > 2 && group_tiles % even != 0) --even;
+    known_stages = even >= 2 && group_tiles % even == 0 && (whole_hidden || units % even == 0);
+    if (known_stages) group_stages = even;
+    stages = group_stages * c.groups;
     shared_bytes = ring_at + stages * stage_bytes;
   }
   static constexpr int kMostStages = 32;

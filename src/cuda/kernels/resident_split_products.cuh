@@ -26,8 +26,15 @@ struct SplitProducts {
   }
   static __device__ __forceinline__ int first_token() { return static_cast<int>(rank()) * S::l.rows; }
 
-  // All warps but the producer's.
+  // All warps but the producer's; and those that share a head's features.
   static __device__ __forceinline__ void meet() { named_barrier(1, 128 * S::c.groups); }
+  static __device__ __forceinline__ void meet_for_heads() {
+    if constexpr (S::l.attending > 4) {
+      meet();
+    } else {
+      named_barrier(2 + split_thread<S>() / 128, 128);
+    }
+  }
   static __device__ __forceinline__ void publish() {
     publish_shared_writes();
     meet();
@@ -35,58 +42,98 @@ struct SplitProducts {
 
   // --- the layer's vectors: the thread's two features, from device memory well before they are used
 
-  __device__ __forceinline__ float2 doubled(int at) const {
+  __device__ __forceinline__ const float* layer_vectors(u32 layer) const {
+    if constexpr (S::l.registers < 128) layer = anew(layer);  // nor is where they are kept
+    return p.vectors + i64{layer} * S::l.layer_floats;
+  }
+  __device__ __forceinline__ float2 doubled(int at, u32 layer) const {
     const int t = split_thread<S>();
-    const float* v = p.vectors + i64{progress / 2} * S::l.layer_floats + at + t / 32 * 32 + t % 32 / 8 * 4 + t % 8 / 4;
+    const float* v = layer_vectors(layer) + at + t / 32 * 32 + t % 32 / 8 * 4 + t % 8 / 4;
     return {v[0], v[16]};
   }
-  __device__ __forceinline__ float2 single(int at) const {
+  __device__ __forceinline__ float2 single(int at, u32 layer) const {
     const int t = split_thread<S>();
-    const float* v = p.vectors + i64{progress / 2} * S::l.layer_floats + at + t / 32 * 16 + t % 32 / 8 * 4 + t % 8 / 4;
+    const float* v = layer_vectors(layer) + at + t / 32 * 16 + t % 32 / 8 * 4 + t % 8 / 4;
     return {v[0], v[2]};
+  }
+
+  // All of a layer's, and where they were loaded with it ahead, these; else those of the layer at work, now.
+  struct Vectors {
+    float2 bias_k, bias_v, bias_q, bias_o, bias_2, gain1, shift1, gain2, shift2;
+    float2 bias_1[S::l.whole_hidden ? S::l.chunks : 1];
+  };
+  Vectors vectors;
+
+  // Behind the last layer there is none: its own once more.
+  __device__ __forceinline__ void load_vectors(u32 layer) {
+    if constexpr (S::l.vectors_ahead) {
+      layer = min(layer, static_cast<u32>(max(p.layers, 1)) - 1);
+      vectors.bias_k = doubled(S::l.bias_k, layer), vectors.bias_v = doubled(S::l.bias_v, layer);
+      vectors.bias_q = doubled(S::l.bias_q, layer), vectors.bias_o = single(S::l.bias_o, layer);
+      vectors.gain1 = single(S::l.gain1, layer), vectors.shift1 = single(S::l.shift1, layer);
+      vectors.bias_2 = single(S::l.bias_2, layer);
+      vectors.gain2 = single(S::l.gain2, layer), vectors.shift2 = single(S::l.shift2, layer);
+#pragma unroll
+      for (int i = 0; i < (S::l.whole_hidden ? S::l.chunks : 1); ++i)
+        vectors.bias_1[i] = doubled(S::l.bias_1 + 2 * S::c.model * i, layer);
+    }
+  }
+  __device__ __forceinline__ float2 doubled(int at, float2 Vectors::*ahead) const {
+    return S::l.vectors_ahead ? vectors.*ahead : doubled(at, progress / 2);
+  }
+  __device__ __forceinline__ float2 single(int at, float2 Vectors::*ahead) const {
+    return S::l.vectors_ahead ? vectors.*ahead : single(at, progress / 2);
+  }
+  __device__ __forceinline__ float2 hidden_bias(int chunk) const {
+    return S::l.vectors_ahead ? vectors.bias_1[chunk] : doubled(S::l.bias_1 + 2 * S::c.model * chunk, progress / 2);
   }
 
   // --- products
 
   static __device__ __forceinline__ u32 tokens_operand() { return shared_base() + S::l.operand_at; }
+  static __device__ __forceinline__ u32 queries_operand() { return shared_base() + S::l.queries_at; }
   static __device__ __forceinline__ u32 hidden_operand(int chunk) {
-    return shared_base() + S::l.hidden_at + chunk % 2 * S::l.operand_bytes;
+    return shared_base() + S::l.hidden_at + (S::l.whole_hidden ? chunk : chunk % 2) * S::l.operand_bytes;
   }
 
-  // D = W * operand, or D += . Of the parts of the sum one is always on its way: the last when this returns, and
-  // kAfterAnother says so of the product before. `beside(i)` is done under part i, when all before it are there.
-  template <bool kFresh, bool kAfterAnother, typename Beside>
-  __device__ __forceinline__ void multiply(float (&d)[kValues], u32 from, Beside&& beside) {
+  struct Nothing {
+    __device__ __forceinline__ void operator()(int) const {}
+  };
+
+  // D = W * operand, or D += : block kBlock of the layer's weights. Of the parts of the sum one is always on its way:
+  // the last when this returns, and kAfterAnother says so of the product before. `beside(i)`, where i is a constant
+  // once inlined, is done under part i, when all before it are there.
+  template <bool kFresh, int kBlock, bool kAfterAnother, typename Beside = Nothing>
+  __device__ __forceinline__ void multiply(float (&d)[kValues], u32 from, Beside&& beside = {}) {
     const u64 tokens = operand<128>(anew(from));
     wgmma::settle(d);
-#pragma unroll
-    for (int unit = 0; unit < S::l.units; ++unit) {
-      const u64 tile = operand<128>(weights.next()), part = further(tokens, unit * (S::l.rows * 128));
-      wgmma::begin();
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        if (kFresh && unit == 0 && k == 0) {
-          wgmma::multiply_shared<false>(d, tile, part);
-        } else {
-          wgmma::multiply_shared<true>(d, further(tile, k * 32), further(part, k * 32));
-        }
-      }
-      wgmma::commit();
-      if (kAfterAnother || unit > 0) {
-        wgmma::wait<1>();
-        weights.template release<2>();
-      }
-      beside(unit);
-    }
-  }
-  template <bool kFresh>
-  __device__ __forceinline__ void multiply(float (&d)[kValues], u32 from) {
-    multiply<kFresh, false>(d, from, [](int) {});
+    multiply_part<kFresh, kBlock * S::l.units, kAfterAnother, 0>(d, tokens, beside);
   }
 
+  template <bool kFresh, int kTile, bool kAfterAnother, int kUnit, typename Beside>
+  __device__ __forceinline__ void multiply_part(float (&d)[kValues], u64 tokens, Beside&& beside) {
+    const u64 tile = operand<128>(weights.template next<kTile>(parity())),
+              part = further(tokens, kUnit * (S::l.rows * 128));
+    wgmma::begin();
+    wgmma::multiply_shared<!(kFresh && kUnit == 0)>(d, tile, part);
+#pragma unroll
+    for (int k = 1; k < 4; ++k) wgmma::multiply_shared<true>(d, further(tile, k * 32), further(part, k * 32));
+    wgmma::commit();
+    weights.template look<kTile + 1>(parity());
+    if constexpr (kAfterAnother) {
+      wgmma::wait<1>();
+      weights.template release<kTile - 1, kTile + 1>();
+    }
+    beside(kUnit);
+    if constexpr (kUnit + 1 < S::l.units) multiply_part<kFresh, kTile + 1, true, kUnit + 1>(d, tokens, beside);
+  }
+
+  // After block kBlock.
+  template <int kBlock>
   __device__ __forceinline__ void finish(float (&d)[kValues]) {
+    constexpr int kNext = (kBlock + 1) * S::l.units;
     wgmma::wait<0>();
-    weights.template release<1>();
+    weights.template release<kNext - 1, kNext>();
     wgmma::settle(d);
   }
 

@@ -35,10 +35,10 @@ __host__ __device__ constexpr int tokens_left(int tokens) {
 // Merges the moments of lanes kStep, kStep / 2 ... 4 apart, of kTokens tokens: of(i) for token i. Of an even number
 // each lane goes on with half; what is left is in m, and `first` becomes the first of these.
 template <int kTokens, int kStep, int kSize, typename Of>
-__device__ __forceinline__ void merge_lanes(Moments (&m)[kSize], int& first, float count, Of&& of) {
+__device__ __forceinline__ void merge_lanes(Moments (&m)[kSize], int& first, int lane, float count, Of&& of) {
   constexpr bool kHalve = kTokens % 2 == 0;
   constexpr int kLeft = kHalve ? kTokens / 2 : kTokens;
-  const bool upper = (static_cast<int>(threadIdx.x) & kStep) != 0;
+  const bool upper = (lane & kStep) != 0;
 #pragma unroll
   for (int i = 0; i < kLeft; ++i) {
     const Moments low = of(i), high = of(kHalve ? i + kLeft : i);
@@ -47,7 +47,7 @@ __device__ __forceinline__ void merge_lanes(Moments (&m)[kSize], int& first, flo
     m[i] = merged(keep, other, count);
   }
   if (kHalve && upper) first += kLeft;
-  if constexpr (kStep > 4) merge_lanes<kLeft, kStep / 2>(m, first, 2 * count, [&](int i) { return m[i]; });
+  if constexpr (kStep > 4) merge_lanes<kLeft, kStep / 2>(m, first, lane, 2 * count, [&](int i) { return m[i]; });
 }
 
 // The moments of each token over the 16 features of a warp, to `at`: {mean, squares} for each token.
@@ -55,14 +55,15 @@ template <int kSize>
 __device__ __forceinline__ void store_moments(const float (&x)[kSize], u32 at) {
   constexpr int kTokens = kSize / 2, kLeft = tokens_left(kTokens);
   Moments m[kTokens % 2 == 0 ? kTokens / 2 : kTokens];
+  const int lane = static_cast<int>(anew(threadIdx.x));  // what follows from it is not kept for the next time
   int first = 0;
-  merge_lanes<kTokens, 16>(m, first, 2.0f, [&](int i) {
+  merge_lanes<kTokens, 16>(m, first, lane, 2.0f, [&](int i) {
     const float low = x[i / 2 * 4 + i % 2], high = x[i / 2 * 4 + 2 + i % 2], apart = low - high;
     return Moments{0.5f * (low + high), 0.5f * apart * apart};
   });
 #pragma unroll
   for (int i = 0; i < kLeft; ++i) {
-    const int token = (first + i) / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + (first + i) % 2;
+    const int token = (first + i) / 2 * 8 + lane % 4 * 2 + (first + i) % 2;
     store_shared(at + 8 * token, __float_as_uint(m[i].mean));
     store_shared(at + 8 * token + 4, __float_as_uint(m[i].squares));
   }
