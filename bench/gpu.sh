@@ -36,7 +36,7 @@ declare -A about=(
 shards=8
 # Each kernel of ours, in few forms, and a whole call in each path: the sanitizers make a kernel ten to a hundred times slower.
 some_tests='CudaBackendTest.StackInReduced*:CudaBackendTest.TheResidentKernel*:CudaBackendTest.AnInputOutside*:CudaBackendTest.PlainPath*'
-some_tests+=':Rows.*:Norm.*:Masks/AttentionMask.*:MaskKernel.*:Resident.SuiteShape'
+some_tests+=':Rows.*:Norm.*:Masks/AttentionMask.*:MaskKernel.*:Resident*.SuiteShape*:CudaGuard.OneSlice*'
 portable_tests='CudaBackendTest.*:Rows.*:Norm.*:Masks/*:AttentionKernel.*:MaskKernel.*:Judge.*:ActivationKernel.*:PlainOpsKernel.*'
 portable_tests+=':-CudaBackendTest.BatchesAtTheLimits*:CudaBackendTest.AMillionTokens*'
 
@@ -49,16 +49,17 @@ need_device() { # tests without one are skipped, and would pass
   "$bin/gnomon" info --json | grep -q '"cuda:0"' || lacks "gnomon info shows no CUDA device"
 }
 
-gpu_tests() { # FILTER: in shards side by side, for most of their time is the host's
-  local status=0 pids=() pid i
+gpu_tests() { # FILTER [TOOL...]: in shards side by side, for most of their time is the host's
+  local status=0 pids=() i filter=$1
+  shift
   for ((i = 0; i < shards; ++i)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$bin/gnomon_test_cuda" --gtest_brief=1 --gtest_filter="$1" \
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$@" "$bin/gnomon_test_cuda" --gtest_brief=1 --gtest_filter="$filter" \
       > "$results/$name-shard$i.txt" 2>&1 &
     pids+=($!)
   done
   for ((i = 0; i < shards; ++i)); do
     wait "${pids[i]}" || { echo "shard $i: exit $?"; status=1; }
-    grep -E 'FAILED|PASSED|SKIPPED|rror' "$results/$name-shard$i.txt" | tail -5
+    grep -E 'FAILED|PASSED|SKIPPED|rror|SUMMARY' "$results/$name-shard$i.txt" | tail -5
   done
   return "$status"
 }
@@ -70,7 +71,10 @@ sanitizer() { # TOOL
   done
   [[ -x $tool ]] || lacks "compute-sanitizer is not installed"
   need_device
-  "$tool" --tool "$1" --error-exitcode 1 --print-limit 5 "$bin/gnomon_test_cuda" --gtest_filter="$some_tests"
+  local options=(--tool "$1" --error-exitcode 1 --print-limit 5)
+  # Gnomon looks at every call's result itself, and asks for a kernel's parameters until there are no more.
+  [[ $1 != memcheck ]] || options+=(--report-api-errors no)
+  gpu_tests "$some_tests" "$tool" "${options[@]}"
 }
 
 need_torch() {
