@@ -51,7 +51,7 @@ std::optional<std::string> refuses_portable(const ResidentSpec& spec, const Resi
                        layout.units == 1 ? "1 piece" : "1 piece or 2");
   if (layout.pieces_in(device.max_shared_bytes) == 0)
     return fmt::format(
-        "{}: of {} bytes of shared memory, keys and vectors take {}; two steps of {} bytes of weights do not fit "
+        "{}: of {} bytes of shared memory, keys and vectors take {}; three steps of {} bytes of weights do not fit "
         "beside them",
         name, device.max_shared_bytes, layout.ring_at, layout.step * kPieceBytes);
   return {};

@@ -26,10 +26,10 @@ class ResidentPortable : public ResidentOnDevice {
   void SetUp() override { OnDevice::SetUp(); }
 
   // Side by side.
-  static void compile(const std::vector<ResidentSpec>& specs) {
+  static void compile(const std::vector<ResidentSpec>& specs, const cuda::DeviceProperties& as = properties()) {
     std::vector<cuda::KernelSource> sources;
     for (const ResidentSpec& spec : specs) {
-      for (const ResidentForm& form : cuda::portable_forms(spec, properties()))
+      for (const ResidentForm& form : cuda::portable_forms(spec, as))
         sources.push_back(cuda::resident_source(spec, form));
     }
     library().compiler().ahead(std::move(sources), device()->architecture());
@@ -45,6 +45,8 @@ class ResidentPortable : public ResidentOnDevice {
     cuda::DeviceProperties device = properties();
     device.max_shared_bytes = std::min(device.max_shared_bytes, shared_bytes);
     SCOPED_TRACE(fmt::format("{} bytes of shared memory", device.max_shared_bytes));
+    compile({spec}, device);
+    EXPECT_FALSE(cuda::portable_forms(spec, device).empty());
     for (const ResidentForm& form : cuda::portable_forms(spec, device)) {
       ResidentOnDevice::expect_right(problem, kind, seed, {form}, [&](auto& launch) {
         launch.params.stages = cuda::portable_stages(spec, form, device);
@@ -62,7 +64,7 @@ TEST_F(ResidentPortable, SuiteShapes) {
 TEST_F(ResidentPortable, RingsOfOtherDevices) {
   for (const int bytes : {kRing99, kRing163}) {
     expect_right_in(bytes, parse_problem("b140 s100 d128 h4 l1 f512"), MaskKind::all_true, 3);
-    expect_right_in(bytes, parse_problem("b7 s128 d128 h2 l2 f256 bi pre"), MaskKind::all_true, 4);
+    expect_right_in(bytes, parse_problem("b7 s112 d128 h2 l2 f256 bi pre"), MaskKind::all_true, 4);
     expect_right_in(bytes, parse_problem("b3 s185 d64 h1 l2 f128 mask"), MaskKind::holes, 5);
   }
 }
@@ -142,11 +144,13 @@ TEST(PortableForms, SayWhyNot) {
   EXPECT_THAT(refusal(portable(2)), testing::HasSubstr("8 warps of 16 tokens at d_model 128, 2 x 100"));
   spec.seq = 129;
   EXPECT_THAT(refusal(portable(1)), testing::HasSubstr("1 x 129"));
-  spec.seq = 128;
-  EXPECT_THAT(refusal(portable(1)), testing::HasSubstr("two steps of 16384 bytes"));
+  spec.seq = 112;
+  EXPECT_THAT(refusal(portable(1)), testing::HasSubstr("three steps of 16384 bytes"));
   EXPECT_EQ(refusal(portable(1, false, 1)), "");
-  device.max_shared_bytes = 90'000;
-  EXPECT_THAT(refusal(portable(1, false, 1)), testing::HasSubstr("of 90000 bytes of shared memory"));
+  spec.seq = 128;
+  EXPECT_THAT(refusal(portable(1, false, 1)), testing::HasSubstr("of 101376 bytes of shared memory"));
+  device.max_shared_bytes = 163 << 10;
+  EXPECT_EQ(refusal(portable(1)), "");
   device = ada();
   spec.config.d_ff = 500;
   EXPECT_THAT(refusal(portable(1)), testing::HasSubstr("500"));
@@ -166,7 +170,9 @@ TEST(PortableForms, SayWhyNot) {
 TEST(PortableForms, ShareACtaWhereThereAreManySequences) {
   const auto sequences = [](std::int64_t batch, std::int64_t seq) {
     std::vector<int> all;
-    for (const ResidentForm& form : cuda::portable_forms({.batch = batch, .seq = seq}, ada())) {
+    cuda::DeviceProperties device = ada();
+    device.max_shared_bytes = kRing163;
+    for (const ResidentForm& form : cuda::portable_forms({.batch = batch, .seq = seq}, device)) {
       if (!form.paired_activation) all.push_back(form.groups);
     }
     return all;

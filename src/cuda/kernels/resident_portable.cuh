@@ -22,14 +22,21 @@ struct Tokens {
   PieceStream<S> stream;
   u32 layers_done = 0;  // over all rounds
   float x[kRow];
+  u32 first[4][4];  // of the next piece
 
   __device__ __forceinline__ Tokens(const Call& call, int warp)
       : p(call), warp(warp), in_piece(lane_in_rows()), stream(call) {}
 
   // Of the warp's sequence in the CTA, and of the warp in it.
   __device__ __forceinline__ int slot() const { return S::c.groups == 1 ? 0 : warp / S::l.tiles; }
-  __device__ __forceinline__ int tile() const { return S::c.groups == 1 ? warp : warp % S::l.tiles; }
-  __device__ __forceinline__ int first_warp() const { return warp - tile(); }
+  // In a causal stack later tiles see more keys: of the two warps that share a scheduler one has an early tile, one a
+  // late one.
+  __device__ __forceinline__ int tile() const {
+    constexpr int kTiles = S::l.tiles, kPairs = kTiles - 4;
+    if constexpr (S::c.groups > 1) return warp % kTiles;
+    if constexpr (!S::c.causal || kPairs < 1 || kPairs > 4) return warp;
+    return warp < kPairs ? warp : kTiles - 1 + kPairs - warp;
+  }
   __device__ __forceinline__ u32 kv() const { return shared_base() + slot() * S::l.kv_bytes; }
   // This thread's part of the layer's vectors, as add_to_rows and its like take it.
   __device__ __forceinline__ u32 vector(int at) const {
@@ -38,29 +45,47 @@ struct Tokens {
 
   // --- products with the streamed weights
 
-  // d += a * W^T for 64 outputs and 64 inputs. beside(i), i < 4, is what else there is to do meanwhile.
+  // d += a * W^T for 64 outputs and 64 inputs. beside(k), k < 4, is what else there is to do meanwhile.
   template <typename Beside>
   __device__ __forceinline__ void multiply_piece(float* d, const u32* a, int i, Beside&& beside) {
-    const u32 at = stream.next(i) + in_piece;
+    const u32 at = stream.at() + in_piece;
+    u32 b[2][4][4];
+    copy(b[0], first);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
+      if (k < 3) load_step(b[(k + 1) % 2], at ^ 32 * (k + 1));
+      if (k == 0) stream.meet(i);
+      if (k == 3) load_step(first, stream.next() + in_piece);
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        u32 b[4];
-        load_matrices(b, (at ^ 32 * k) + 2048 * n);
-        multiply_accumulate(d + 8 * n, a + 4 * k, b[0], b[1]);
-        multiply_accumulate(d + 8 * n + 4, a + 4 * k, b[2], b[3]);
+        multiply_accumulate(d + 8 * n, a + 4 * k, b[k % 2][n][0], b[k % 2][n][1]);
+        multiply_accumulate(d + 8 * n + 4, a + 4 * k, b[k % 2][n][2], b[k % 2][n][3]);
       }
-      if (k == 0) stream.refill(i);
       beside(k);
     }
   }
+  static __device__ __forceinline__ void copy(u32 (&to)[4][4], const u32 (&from)[4][4]) {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[n][i] = from[n][i];
+    }
+  }
+  // 64 outputs of 16 inputs.
+  static __device__ __forceinline__ void load_step(u32 (&b)[4][4], u32 at) {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) load_matrices(b[n], at + 2048 * n);
+  }
 
   // 64 outputs of all inputs, from the vector on.
-  __device__ __forceinline__ void multiply_inputs(float (&d)[kPart], const u32 (&a)[kOperand], int bias) {
+  template <typename Beside>
+  __device__ __forceinline__ void multiply_inputs(float (&d)[kPart], const u32 (&a)[kOperand], int bias,
+                                                  Beside&& beside) {
     start_rows(d, vector(bias));
 #pragma unroll
-    for (int unit = 0; unit < S::l.units; ++unit) multiply_piece(d, a + 16 * unit, unit, [](int) {});
+    for (int unit = 0; unit < S::l.units; ++unit) {
+      multiply_piece(d, a + 16 * unit, unit, [&](int k) { beside(4 * unit + k); });
+    }
   }
 
   // x += 64 inputs * W^T: all outputs.
@@ -105,7 +130,7 @@ struct Tokens {
 #pragma unroll 1
     for (int panel = 0; panel < 2 * S::l.units; ++panel) {  // of K, then of V
       float d[kPart];
-      multiply_inputs(d, a, 64 * panel);
+      multiply_inputs(d, a, 64 * panel, [](int) {});
       store_features(d, kv() + panel * S::l.panel_bytes);
     }
     // All warps are in this layer, none needs the last one's vectors.
@@ -114,36 +139,47 @@ struct Tokens {
 #pragma unroll
     for (int unit = 0; unit < S::l.units; ++unit) {
       float d[kPart];
-      multiply_inputs(d, a, S::l.at_q + 64 * unit);
+      multiply_inputs(d, a, S::l.at_q + 64 * unit, [](int) {});
       pack_rows(q + 16 * unit, d);
     }
     QueryTile<S>{kv(), mask_words(), tile(), {last_key(0), last_key(1)}}.run(q);
+    load_step(first, stream.at() + in_piece);  // again: no register of it lives through attention
     add_to_rows(x, vector(S::l.at_o));
 #pragma unroll
     for (int unit = 0; unit < S::l.units; ++unit) multiply_outputs(q + 16 * unit, [](int) {});
   }
 
-  // x += W2 * act(W1 * a + b1) + b2, by 64 hidden units. Activations are computed under the second product of the units
-  // before.
-  __device__ __forceinline__ void feed_forward_block(const u32 (&a)[kOperand]) {
+  // Half of 64 hidden units' activations, in two parts or, in pairs, at once: a step of a product calls it.
+  static __device__ __forceinline__ void activate_half(u32* to, float* d, int step) {
     constexpr bool kPaired = S::c.paired_activation;
-    constexpr int kValues = kPaired ? kPart : 8, kStep = kPaired ? 4 * S::l.units : S::l.units;
+    constexpr int kHalf = kPart / 2, kValues = kPaired ? kHalf : kHalf / 2;
+    if (step % (4 * S::l.units * kValues / kHalf) != 0) return;
+    const int first = step / (4 * S::l.units * kValues / kHalf) * kValues;
+    activate_rows<S::c.activation, kPaired>(to + first / 2, reinterpret_cast<float(&)[kValues]>(d[first]));
+  }
+
+  // x += W2 * act(W1 * a + b1) + b2, by 64 hidden units. Half of their activations are computed under the second
+  // product of the units before, half under the first one of those that follow.
+  __device__ __forceinline__ void feed_forward_block(const u32 (&a)[kOperand]) {
+    constexpr int kHalf = kPart / 2;
     add_to_rows(x, vector(S::l.at_2));
     float d[kPart];
-    u32 hidden[kPart / 2], next[kPart / 2];
-    multiply_inputs(d, a, S::l.at_1);
-    activate_rows<S::c.activation, kPaired>(hidden, d);
+    u32 hidden[kPart / 2];
+    multiply_inputs(d, a, S::l.at_1, [](int) {});
+    activate_rows<S::c.activation, S::c.paired_activation>(hidden, reinterpret_cast<float(&)[kHalf]>(d));
 #pragma unroll 1
     for (int part = 1; part < S::l.parts; ++part) {
-      multiply_inputs(d, a, S::l.at_1 + 64 * part);
-      multiply_outputs(hidden, [&](int k) {
-        if (k % kStep != 0) return;
-        const int first = k / kStep * kValues;
-        activate_rows<S::c.activation, kPaired>(next + first / 2, reinterpret_cast<float(&)[kValues]>(d[first]));
-      });
+      float e[kPart];
+      multiply_inputs(e, a, S::l.at_1 + 64 * part, [&](int k) { activate_half(hidden + kHalf / 2, d + kHalf, k); });
+      u32 next[kHalf / 2];
+      multiply_outputs(hidden, [&](int k) { activate_half(next, e, k); });
 #pragma unroll
-      for (int i = 0; i < kPart / 2; ++i) hidden[i] = next[i];
+      for (int i = 0; i < kHalf / 2; ++i) hidden[i] = next[i];
+#pragma unroll
+      for (int i = kHalf; i < kPart; ++i) d[i] = e[i];
     }
+    activate_rows<S::c.activation, S::c.paired_activation>(hidden + kHalf / 2,
+                                                           reinterpret_cast<float(&)[kHalf]>(d[kHalf]));
     multiply_outputs(hidden, [](int) {});
   }
 
@@ -265,6 +301,7 @@ struct Tokens {
   // The grid has no more CTAs than there are sequences for: each has a first round.
   __device__ __forceinline__ void run() {
     stream.begin();
+    load_step(first, stream.at() + in_piece);
 #pragma unroll 1
     do {
       load(sequence(layers_done));

@@ -43,8 +43,8 @@ struct QueryTile {
   static __device__ __forceinline__ u32 panel(int feature) { return feature / 64 * S::l.panel_bytes; }
   static constexpr u32 kValues = S::l.units * S::l.panel_bytes;
 
-  // Keys are met 16 at a time. Those after the last that the tile may see may not be there yet: the last ones stand in
-  // for them, hidden.
+  // Keys are met 16 at a time. For those that no row of the tile may see, and those that do not exist, the last ones
+  // stand in, hidden: what a weight of 0 meets should be finite.
   __device__ __forceinline__ int last_group() const { return S::c.causal ? tile : S::l.tiles - 1; }
   __device__ __forceinline__ u32 group_row(int block, int group) const {
     return min(block * (kBlock / 16) + group, last_group()) * (16 * 128);

@@ -52,10 +52,11 @@ struct PortableLayout : Packing {
     ring_at = up(masks_at + 4 * warps * mask_words, 1024);
   }
 
-  // Of the ring, in so much shared memory: one step that is read and up to three on their way; 0: not one.
+  // Of the ring, in so much shared memory: a step that is read, one that is there, and one or two on their way; 0: too
+  // little.
   GNOMON_ANYWHERE constexpr int pieces_in(int shared_bytes) const {
     const int steps = (shared_bytes - ring_at) / (step * kPieceBytes);
-    return steps < 2 ? 0 : steps < 4 ? steps * step : 4 * step;
+    return steps < 3 ? 0 : steps < 4 ? 3 * step : 4 * step;
   }
   GNOMON_ANYWHERE constexpr int shared_bytes(int pieces) const { return ring_at + pieces * kPieceBytes; }
 

@@ -19,19 +19,18 @@ struct PieceStream {
   static constexpr int kTogether = S::c.cluster;  // pieces of a step
 
   const Call& p;
-  const char* from;    // this thread's first chunk of the layer that is copied
-  int stage = 0;       // of the ring: what is read
-  int free_stage = 0;  // what is filled next, with
-  int piece = 0;       // this one
-  int layer = 0;       // of this layer
+  const char* from;  // this thread's first chunk of the layer that is copied
+  int stage = 0;     // of the ring: what is read
+  int piece = 0;     // what is copied next
+  int layer = 0;     // of this layer
 
   __device__ __forceinline__ explicit PieceStream(const Call& p)
       : p(p), from(static_cast<const char*>(p.weights) + 16 * thread_anew()) {}
 
   static __device__ __forceinline__ u32 order(int piece) { return shared_base() + S::l.order_at + 4 * piece; }
 
-  __device__ __forceinline__ void copy_step() {
-    const u32 at = 16 * thread_anew(), to = shared_base() + S::l.ring_at + free_stage * kPieceBytes + at;
+  __device__ __forceinline__ void copy_step(int to_stage) {
+    const u32 at = 16 * thread_anew(), to = shared_base() + S::l.ring_at + to_stage * kPieceBytes + at;
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       const char* source = from + load_shared(order(piece + i));
@@ -43,7 +42,6 @@ struct PieceStream {
       }
     }
     commit_copies();
-    free_stage = free_stage + kTogether == p.stages ? 0 : free_stage + kTogether;
     piece += kTogether;
     if (piece == S::l.layer_pieces) {
       constexpr int kLayer = S::l.layer_tiles * S::l.tile_bytes;
@@ -67,38 +65,37 @@ struct PieceStream {
     }
   }
 
-  // The first layer's vectors are there, and all but one step of the ring on its way.
+  // The first layer's vectors and the first step are there, and all but one step of the ring on its way.
   __device__ __forceinline__ void begin() {
     for (int i = thread_anew(); i < S::l.layer_pieces; i += S::l.threads) {
       store_shared(order(i), S::l.piece_at(i) * kPieceBytes);
     }
+    __syncthreads();
     copy_vectors(0, 0);
-    commit_copies();
+#pragma unroll 1
+    for (int i = 0; i < p.stages - kTogether; i += kTogether) copy_step(i);
     wait_copies<0>();
     __syncthreads();
-#pragma unroll 1
-    for (int i = kTogether; i < p.stages; i += kTogether) copy_step();
   }
 
-  // Every warp comes here before it reads the next piece, the i-th of those that are used in turn, and to `refill` when
-  // its first loads are on their way. Copies go on after the last layer, with the first.
-  __device__ __forceinline__ u32 next(int i) {
-    if (i % kTogether == 0) {
-      if (p.stages == 2 * kTogether) {
-        wait_copies<0>();
-      } else if (p.stages == 3 * kTogether) {
-        wait_copies<1>();
-      } else {
-        wait_copies<2>();
-      }
-      __syncthreads();
-    }
-    const u32 at = shared_base() + S::l.ring_at + stage * kPieceBytes;
+  __device__ __forceinline__ u32 at() const { return shared_base() + S::l.ring_at + stage * kPieceBytes; }
+  __device__ __forceinline__ u32 next() {
     if (++stage == p.stages) stage = 0;
-    return at;
+    return at();
   }
-  __device__ __forceinline__ void refill(int i) {
-    if (i % kTogether == 0) copy_step();
+
+  // Every warp comes here while it reads a piece, the i-th of those that are used in turn, when its first loads are on
+  // their way: the next step is there, and the last one's place is free. Copies go on after the last layer, with the
+  // first.
+  __device__ __forceinline__ void meet(int i) {
+    if (i % kTogether != 0) return;
+    if (p.stages == 3 * kTogether) {
+      wait_copies<0>();
+    } else {
+      wait_copies<1>();
+    }
+    __syncthreads();
+    copy_step((stage == 0 ? p.stages : stage) - kTogether);
   }
 };
 

@@ -132,7 +132,7 @@ struct GeluFit<Activation::gelu_tanh> {
 template <Activation kKind, bool kPaired, int kSize>
 __device__ __forceinline__ void activate_rows(u32* a, const float (&x)[kSize]) {
   using Fit = GeluFit<kKind>;
-  constexpr int kTogether = kPaired ? 16 : 8;
+  constexpr int kTogether = kPaired ? (kSize < 32 ? kSize / 2 : 16) : 8;
   if constexpr (kKind == Activation::relu) {
 #pragma unroll
     for (int i = 0; i < kSize / 2; ++i) a[i] = larger_pair(pack2<f16>(x[2 * i], x[2 * i + 1]), 0);

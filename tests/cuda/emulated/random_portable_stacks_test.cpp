@@ -14,13 +14,13 @@ constexpr int kStacks = 12;
 
 struct PortableCase {
   RandomStack stack;
-  int pieces = 2;  // of the ring
+  int pieces = 3;  // of the ring
 };
 
 constexpr PortableCase random_portable_stack(int index) {
   ConstantRandom random(kDrawnFrom + 0x632be59bd9b4e019u * static_cast<std::uint64_t>(index));
   for (;;) {
-    PortableCase one{random_stack(random.next(), index), random.one_of(2, 3, 4)};
+    PortableCase one{random_stack(random.next(), index), random.one_of(3, 4)};
     auto& c = one.stack.choices;
     c.seq = 1 + random.below(160);
     c.heads = c.model / random.one_of(16, 32, 64, 64);

@@ -13,7 +13,7 @@ using kernels::resident::PortableStack;
 template <typename S, int kPieces>
 struct WithRing : S {
   static constexpr int kStages = kPieces;
-  static_assert(kPieces % S::l.step == 0 && kPieces >= 2 * S::l.step && kPieces <= 4 * S::l.step);
+  static_assert(kPieces % S::l.step == 0 && kPieces >= 3 * S::l.step && kPieces <= 4 * S::l.step);
   struct Launched : PortableLayout {
     int shared_bytes = PortableLayout::shared_bytes(kStages);
   };

@@ -21,7 +21,7 @@ TEST(EmulatedPortable, TheSuitesShape) {
   using S = PortableStack<100, 128, 4, 512, true, false, false, false, 0, true, 1, 2>;
   static_assert(S::l.pieces_in(99 << 10) == 0 && Single::l.pieces_in(99 << 10) == 3 && S::l.pieces_in(163 << 10) == 8);
   expect_portable_right<Single, 3>(1, 2, MaskKind::all_true, 1);
-  expect_portable_right<S, 4>(2, 1, MaskKind::all_true, 2);
+  expect_portable_right<S, 6>(2, 1, MaskKind::all_true, 2);
   expect_portable_right<S, 8>(1, 2, MaskKind::all_true, 3);
 }
 
