@@ -82,6 +82,11 @@ std::optional<ResidentForm> ResidentForm::parse(std::string_view text) {
   return {};
 }
 
+ResidentForm usual_form(const DeviceProperties& device) {
+  if (device.major == 9 && device.minor == 0) return {};
+  return {.groups = 1, .portable = true};
+}
+
 std::optional<std::string> refuses_resident(const ResidentSpec& spec, const ResidentForm& form,
                                             const DeviceProperties& device) {
   if (form.split) return refuses_split(spec, form, device);
@@ -116,6 +121,7 @@ std::vector<ResidentForm> resident_forms(const ResidentSpec& spec, const DeviceP
   for (const ResidentForm& form : split_forms(spec, device)) {
     if (form.cluster <= 2 || spec.batch * form.cluster <= device.multiprocessors) forms.push_back(form);
   }
+  if (forms.empty()) return portable_forms(spec, device);  // elsewhere the others win
   return forms;
 }
 

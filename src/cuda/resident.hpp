@@ -33,6 +33,8 @@ struct ResidentForm {
   bool operator==(const ResidentForm&) const = default;
 };
 
+// Whose refusal says why a device has none for a problem.
+ResidentForm usual_form(const DeviceProperties& device);
 std::optional<std::string> refuses_resident(const ResidentSpec& spec, const ResidentForm& form,
                                             const DeviceProperties& device);
 // Those that can run and may be the fastest, the one to begin with first.

@@ -86,7 +86,7 @@ std::optional<std::string> refuses_as_resident(const Problem& problem, const Con
   const ResidentSpec spec = resident_spec(problem, slice_of(problem, c));
   const auto form = form_of(c, spec, device);
   if (!form && c.tile != "first") return fmt::format("tile: '{}' is no form of the resident kernel", c.tile);
-  if (const auto reason = refuses_resident(spec, form.value_or(ResidentForm{}), device)) return reason;
+  if (const auto reason = refuses_resident(spec, form.value_or(usual_form(device)), device)) return reason;
   if (constraints.exact_activation && has_paired_activation(c))
     return "exact_activation is demanded: this form computes the activation in fp16";
   return {};

@@ -124,12 +124,16 @@ TEST_F(AskedKernelsTest, ADeviceOfTheArchitectureAsksByTheSameNames) {
   EXPECT_NE(compiler.key(source, device.architecture()), compiler.key(source, Architecture::parse("sm_80")));
 }
 
-TEST_F(AskedKernelsTest, OnlyHopperAsksForTheResidentStack) {
+TEST_F(AskedKernelsTest, HopperAsksForTheResidentStackAndOthersForItsPortableForm) {
   const Problem problem = parse_problem("b4 s100 d128 h4 l2 f512");
   for (const char* name : {"sm_80", "compute_80", "sm_90a"}) {
     const AskedKernels asked = asked_kernels(Architecture::parse(name), std::span(&problem, 1));
-    const auto resident = [](const AskedKernel& kernel) { return kernel.source.file == "resident.cuh"; };
-    EXPECT_EQ(std::ranges::any_of(asked.kernels, resident), std::string(name) == "sm_90a") << name;
+    const bool hopper = std::string(name) == "sm_90a";
+    const auto asks = [&](const char* file) {
+      return std::ranges::any_of(asked.kernels, [&](const AskedKernel& kernel) { return kernel.source.file == file; });
+    };
+    EXPECT_EQ(asks("resident.cuh"), hopper) << name;
+    EXPECT_EQ(asks("resident_portable.cuh"), !hopper) << name;
   }
 }
 

@@ -66,6 +66,28 @@ TEST(CudaSearchSpace, WhatCannotRunIsRefusedWithItsReason) {
               testing::HasSubstr("memory_limit is 8.0 GiB"));
 }
 
+// On Hopper where the other forms cannot run it, and by force; elsewhere always.
+TEST(CudaSearchSpace, TheResidentKernelsPortableFormIsTriedWhereThereIsNoOther) {
+  cuda::DeviceProperties ada = h200();
+  ada.major = 8, ada.minor = 9, ada.multiprocessors = 142, ada.max_shared_bytes = 99 << 10;
+  const auto forms = [](const char* text, const DeviceProperties& device) {
+    const Problem p = parse_problem(text);
+    std::vector<std::string> names;
+    for (const Group& group : search_groups(p, estimate_stack(p, {}, device), device)) {
+      if (group.name != "resident") continue;
+      for (const auto& alternative : group.alternatives) names.push_back(Candidate(alternative).get("tile"));
+    }
+    return names;
+  };
+  EXPECT_THAT(forms("b64 s100", h200()), testing::Each(testing::Not(testing::StartsWith("portable"))));
+  EXPECT_THAT(forms("b64 s100", ada), testing::ElementsAre("portable-s1-w1", "portable-s1-w1-paired"));
+  EXPECT_THAT(forms("b64 s100 d256 f1024", ada), testing::IsEmpty());
+  EXPECT_EQ(estimate_choices(parse_problem("b64 s100"), {}, ada).path, Path::resident);
+  EXPECT_EQ(reason("b64 s100", "path=resident tile=portable-s1-w2-paired"), "");
+  EXPECT_THAT(reason("b64 s100", "path=resident tile=portable-s1-w2-paired", {.exact_activation = true}),
+              testing::HasSubstr("exact_activation"));
+}
+
 TEST(CudaSearchSpace, AttentionOfCudnnIsTriedWhereNumbersAreNarrow) {
   const auto last_tile = [](const char* text, Precision precision) {
     const Problem p = parse_problem(text);
