@@ -69,8 +69,8 @@ target_link_options(gnomon_cuda_plugin PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nod
 install(TARGETS gnomon_cuda_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES $<TARGET_FILE:gnomon_cuda_plugin> DESTINATION gnomon/lib COMPONENT python EXCLUDE_FROM_ALL)  # the wheel
 
-# Times of the operators, and of the resident kernel, alone, on a device: not built unless asked for.
-foreach(alone operators resident)
+# Times of the operators, of the resident kernel and of what ends a graph, alone, on a device: not built unless asked for.
+foreach(alone operators resident graphs)
   add_executable(gnomon_cuda_${alone} EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/cuda_${alone}.cpp)
   target_link_libraries(gnomon_cuda_${alone} PRIVATE gnomon_cuda)
 endforeach()

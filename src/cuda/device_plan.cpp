@@ -72,7 +72,7 @@ void DevicePlan::run_slice(std::int64_t slice, const Arena::Use& use, CUstream s
   std::byte* const scratch = use.data();
   if (use.captured()) {
     // A graph cannot be launched into a capture, and nobody can look at the flag: the capture gets the exact pass.
-    return (fallback ? *fallback : pass).launch(stream, scratch, part, layout);
+    return (fallback ? *fallback : pass).launch_captured(stream, scratch, part, layout);
   }
   const CUstream ours = parts_.machine->captures;
   const bool guarded = fallback && (parts_.guard->on() || parts_.commits);

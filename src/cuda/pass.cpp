@@ -43,6 +43,12 @@ void WrittenPass::launch(CUstream stream, std::byte* scratch, const Call& part, 
   steps_for(scratch, part, layout).run(stream, border_of(part));
 }
 
+void WrittenPass::launch_captured(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout) {
+  StepList steps;
+  pass_->write_steps(steps, scratch, part, layout);
+  steps.run(stream, border_of(part));
+}
+
 void WrittenPass::replay(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout,
                          WrittenPass* fallback, CUstream ours, bool launched) {
   StepList& steps = steps_for(scratch, part, layout);

@@ -53,6 +53,8 @@ class WrittenPass {
   explicit WrittenPass(std::unique_ptr<Pass> pass) : pass_(std::move(pass)) {}
   std::size_t scratch_bytes() const { return pass_->scratch_bytes(); }
   void launch(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout);
+  // Into a capture of the caller's, with scratch of its own: the steps for the arena stay as they are.
+  void launch_captured(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout);
   // As a graph, captured on `ours` when it is new; after it, in the same graph, `fallback` under its condition (null:
   // none). With `launched`, only the fallback is captured, and the pass goes ahead of it as launches.
   void replay(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout, WrittenPass* fallback,

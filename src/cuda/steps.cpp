@@ -94,7 +94,7 @@ void StepList::capture_fallback(CUstream ours, const StepList& fallback, CUgraph
   CUcontext context = nullptr;
   check(driver().cuCtxGetCurrent(&context), "cuCtxGetCurrent");
   CUgraphConditionalHandle condition = 0;
-  check(driver().cuGraphConditionalHandleCreate(&condition, graph_, context, 0, CU_GRAPH_COND_ASSIGN_DEFAULT),
+  check(driver().cuGraphConditionalHandleCreate(&condition, graph_, context, 0, /*flags=*/0),
         "cuGraphConditionalHandleCreate");
   const std::size_t body = fallback.condition_.step + 1;
   last = capture_section(ours, graph_, last, fallback, 0, body, condition);

@@ -17,9 +17,10 @@ template <int kThreads>
 __global__ void __launch_bounds__(kThreads) decide(const Decide p) {
   if (threadIdx.x != 0) return;
   if (p.condition) {
-    if (*p.flags == 0) return;
+    const bool answers = *p.flags != 0;
+    cudaGraphSetConditional(p.condition, answers);  // in any case: a default would be a step of its own at each replay
+    if (!answers) return;
     *p.flags = 0;
-    cudaGraphSetConditional(p.condition, 1u);
   }
   *p.told = p.call;
   atomicAdd(p.answered, 1u);
