@@ -69,34 +69,37 @@ class CudaGuard : public CudaBackendTest {
       for (const auto& asked : calls) expect_answer(*asked);
     }
   }
-
-  template <typename Check>
-  static void for_each_way(Check&& check) {
-    for (const std::string text : {"b4 s20 d64 h4 l2 f128", "b4 s20 d64 h4 l2 f128 mask",
-                                   "b4 s20 d64 h4 l2 f128 inplace", "b4 s20 d64 h4 l2 f128 inplace mask f16"}) {
-      for (const std::string changes : {"precision=fp16 graph=on slices=all", "precision=fp16 graph=off slices=all",
-                                        "precision=fp16 graph=on slices=1", "path=resident graph=on slices=all",
-                                        "path=resident graph=off slices=all"}) {
-        SCOPED_TRACE(text + " with " + changes);
-        if (!changes.starts_with("path=resident") || properties().major == 9) check(text, changes);
-      }
-    }
-  }
 };
 
-TEST_F(CudaGuard, UsualAndFarCallsAlternateOnTwoStreams) {
-  for_each_way([](const std::string& text, const std::string& changes) { alternate(Ranged(text, changes), 8); });
-}
+constexpr const char* kTexts[] = {"b4 s20 d64 h4 l2 f128", "b4 s20 d64 h4 l2 f128 mask",
+                                  "b4 s20 d64 h4 l2 f128 inplace", "b4 s20 d64 h4 l2 f128 inplace mask f16"};
+constexpr const char* kWays[] = {"precision=fp16 graph=on slices=all", "precision=fp16 graph=off slices=all",
+                                 "precision=fp16 graph=on slices=1", "path=resident graph=on slices=all",
+                                 "path=resident graph=off slices=all"};
+
+class CudaGuardWays : public CudaGuard, public testing::WithParamInterface<std::tuple<const char*, const char*>> {
+ protected:
+  void SetUp() override {
+    CudaGuard::SetUp();
+    if (!IsSkipped() && way().starts_with("path=resident") && properties().major != 9)
+      GTEST_SKIP() << "the resident kernel takes compute capability 9.0";
+  }
+  static std::string text() { return std::get<0>(GetParam()); }
+  static std::string way() { return std::get<1>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(All, CudaGuardWays, testing::Combine(testing::ValuesIn(kTexts), testing::ValuesIn(kWays)));
+
+TEST_P(CudaGuardWays, UsualAndFarCallsAlternateOnTwoStreams) { alternate(Ranged(text(), way()), 8); }
 
 // An older driver: the host looks at the flag.
-TEST_F(CudaGuard, WithoutConditionalNodesToo) {
+TEST_P(CudaGuardWays, WithoutConditionalNodesToo) {
   cuda::Driver old = cuda::driver();
   old.cuGraphAddNode_v1 = nullptr;
   struct Restore {
     ~Restore() { cuda::use_driver(nullptr); }
   } restore;
   cuda::use_driver(&old);
-  for_each_way([](const std::string& text, const std::string& changes) { alternate(Ranged(text, changes), 3); });
+  alternate(Ranged(text(), way()), 3);
 }
 
 TEST_F(CudaGuard, OneSliceOutsideIsOneAnswer) {
@@ -117,17 +120,18 @@ TEST_F(CudaGuard, OneSliceOutsideIsOneAnswer) {
 }
 
 // Inside of the range, and more than fp16 holds: what is not finite is seen where it goes out.
-TEST_F(CudaGuard, WhatOverflowsIsAnsweredInFp32) {
-  for_each_way([](const std::string& text, const std::string& changes) {
-    if (text.ends_with("f16")) return;  // its tensors hold no more than its products
-    const Ranged ranged(text, changes);
-    ranged.plan->set_verified_range({0, 1e30});
-    const Posed huge(text, kSeed, MaskKind::holes, Layout::contiguous, Layout::contiguous, 1e5);
-    Asked asked(huge, ranged.slices);
-    ranged.call(asked);
-    expect_answer(asked);
-    EXPECT_EQ(ranged.plan->range_fallbacks(), ranged.slices);
-  });
+class CudaGuardOverflow : public CudaGuardWays {};  // a tensor of fp16 holds no more than its products do
+INSTANTIATE_TEST_SUITE_P(All, CudaGuardOverflow,
+                         testing::Combine(testing::ValuesIn(kTexts, kTexts + 3), testing::ValuesIn(kWays)));
+
+TEST_P(CudaGuardOverflow, WhatOverflowsIsAnsweredInFp32) {
+  const Ranged ranged(text(), way());
+  ranged.plan->set_verified_range({0, 1e30});
+  const Posed huge(text(), kSeed, MaskKind::holes, Layout::contiguous, Layout::contiguous, 1e5);
+  Asked asked(huge, ranged.slices);
+  ranged.call(asked);
+  expect_answer(asked);
+  EXPECT_EQ(ranged.plan->range_fallbacks(), ranged.slices);
 }
 
 // While nobody looks, a flag that was raised stays up; it says nothing about the calls after that.
