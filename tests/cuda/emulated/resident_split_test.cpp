@@ -55,6 +55,21 @@ TEST(EmulatedSplit, WideHeadsAndLongSequences) {
   }
 }
 
+// What depends on how many tiles, warps and chunks there are.
+TEST(EmulatedSplit, SharedKeysTilesTogetherAndManyChunks) {
+  using Shared = SplitStack<100, 128, 1, 128, true, false, false, true, 0, 8>;  // keys of a head of both warpgroups
+  using Together = SplitStack<90, 64, 2, 256, false, true, false, true, 2, 2>;  // an odd number of tiles
+  using Many = SplitStack<61, 64, 1, 640, true, false, true, false, 1, 4>;      // no room for a layer's vectors ahead
+  static_assert(Shared::l.share_keys && Shared::l.attending == 8);
+  static_assert(Together::l.tiles_together == 2 && Together::l.rows / 16 % 2 != 0);
+  static_assert(Many::l.whole_hidden && Many::l.known_stages && !Many::l.vectors_ahead);
+  for (const std::uint64_t seed : kSeeds) {
+    expect_split_right<Shared>(2, 2, MaskKind::holes, seed);
+    expect_split_right<Together>(2, 2, MaskKind::left_padded, seed);
+    expect_split_right<Many>(2, 2, MaskKind::all_true, seed);
+  }
+}
+
 // Hidden units lie over K and V.
 TEST(EmulatedSplit, Wide) {
   static_assert(SplitStack<100, 256, 4, 1024, true, false, false, false, 0, 2>::l.hidden_over_keys);
