@@ -27,6 +27,12 @@ __device__ __forceinline__ float4 shared_floats(u32 address) {
   return v;
 }
 
+__device__ __forceinline__ float2 shared_pair(u32 address) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
+  return v;
+}
+
 // Two floats of device memory, or zeros. The predicate is the instruction's: branches over loads of whole rows cost
 // registers.
 __device__ __forceinline__ void load_pair(float& first, float& second, const float* from, bool there) {

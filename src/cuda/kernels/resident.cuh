@@ -57,14 +57,21 @@ struct Group {
   // --- products with the streamed weights: a block of [model][model], in tiles of [model][64]
 
   // D += A * W^T
-  __device__ __forceinline__ void multiply(float (&d)[kRow], const u32 (&a)[kOperand]) {
-    wgmma::settle(d);
+  template <bool kAccumulate>
+  __device__ __forceinline__ void multiply(float (&d)[kRow], const u32 (&a)[kOperand], int block) {
+    if constexpr (kAccumulate) wgmma::settle(d);
 #pragma unroll
     for (int unit = 0; unit < S::l.units; ++unit) {
-      const u64 weights = operand<128>(stream.next_tile());
+      const u64 weights = stream.next_tile(block * S::l.units + unit);
       wgmma::begin();
 #pragma unroll
-      for (int k = 0; k < 4; ++k) wgmma::multiply<true, false>(d, a + 16 * unit + 4 * k, further(weights, k * 32));
+      for (int k = 0; k < 4; ++k) {
+        if (!kAccumulate && unit == 0 && k == 0) {
+          wgmma::multiply<false, false>(d, a, weights);
+        } else {
+          wgmma::multiply<true, false>(d, a + 16 * unit + 4 * k, further(weights, k * 32));
+        }
+      }
     }
     wgmma::commit();
   }
@@ -75,7 +82,7 @@ struct Group {
     wgmma::settle(d);
 #pragma unroll
     for (int unit = 0; unit < S::l.units; ++unit) {
-      const u64 weights = operand<128>(stream.next_tile());
+      const u64 weights = stream.next_tile(3 * S::l.units + unit);
       wgmma::begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -195,26 +202,46 @@ struct Group {
     }
   }
 
-  // K, V and Q to shared memory.
+  // Half of what a product gave, with its biases: packed.
+  template <int kHalf>
+  static __device__ __forceinline__ void finish_half(u32 (&features)[kOperand], float (&d)[kRow],
+                                                     const float (&bias)[kRow / 4]) {
+    constexpr int kFirst = kHalf * kRow / 2;
+#pragma unroll
+    for (int i = 0; i < kRow / 2; ++i) d[kFirst + i] += bias[i / 4 * 2 + i % 2];
+#pragma unroll
+    for (int i = kFirst / 2; i < kFirst / 2 + kRow / 4; ++i) features[i] = pack2<f16>(d[2 * i], d[2 * i + 1]);
+  }
+
+  // K, V and Q to shared memory, each under the next one's product, but for a mask, which takes the registers. Biases
+  // come in halves for the same reason.
   __device__ __forceinline__ void project(const u32 (&a)[kOperand], u32 vectors) {
-    float d[kRow];
+    float d[kRow], bias[kRow / 4];
     u32 features[kOperand];
-    const auto product = [&](int bias) {
-      set_rows(d, vectors + 4 * bias);
-      multiply(d, a);
+    const auto finish = [&](u32 biases) {
+      load_vector(bias, biases);
       wgmma::wait<0>();
       wgmma::settle(d);
       release_block();
-      pack_rows(features, d);
+      finish_half<0>(features, d, bias);
+      load_vector(bias, biases + 8 * kRow);
+      finish_half<1>(features, d, bias);
+      wgmma::settle<kOperand>(features);
     };
     expect_keys();
-    product(S::l.bias_k);
+    add_to_rows(x, vectors + 4 * S::l.bias_o);
+    multiply<false>(d, a, 0);
+    finish(vectors + 4 * S::l.bias_k);
+    if constexpr (!S::c.masked) multiply<false>(d, a, 1);
     mbarrier::wait(barriers::keys_free((first_slot() + tile) % S::c.groups), layers_done & 1 ^ 1);
     store_keys(features, kv());
-    product(S::l.bias_v);
+    if constexpr (S::c.masked) multiply<false>(d, a, 1);
+    finish(vectors + 4 * S::l.bias_v);
+    if constexpr (!S::c.masked) multiply<false>(d, a, 2);
     store_keys(features, kv() + S::l.panels * S::l.panel_bytes);
+    if constexpr (S::c.masked) multiply<false>(d, a, 2);
     publish_keys();
-    product(S::l.bias_q);
+    finish(vectors + 4 * S::l.bias_q);
     store_queries(features, queries());
     publish_queries();
   }
@@ -266,9 +293,8 @@ struct Group {
           head + 1 < S::c.heads ? head + 1 : 0;  // the last scores are for nothing: no branch among products
       wgmma::settle(s);
       float inverse[2];
-      softmax_rows(s, visible, inverse, late);
       u32 p[kKeys / 4];
-      pack_rows(p, s);
+      softmax_rows(p, s, visible, inverse, late);
       float o[S::l.head / 2];
       weigh<kKeys>(o, p, head);
       if constexpr (kAhead) {
@@ -290,7 +316,6 @@ struct Group {
   // x += Wo * attention + bo
   __device__ __forceinline__ void attention_block(const u32 (&a)[kOperand], u32 vectors) {
     project(a, vectors);
-    add_to_rows(x, vectors + 4 * S::l.bias_o);
     wait_for_keys();
     if constexpr (S::l.tiles == 1) {
       attend<0>();
@@ -307,33 +332,71 @@ struct Group {
     release_block();
   }
 
-  // x += W2 * act(W1 * a + b1) + b2, by `model` hidden units. While one warpgroup computes activations, the other's
-  // products run; biases are loaded under the second product.
-  __device__ __forceinline__ void feed_forward_block(const u32 (&a)[kOperand], u32 vectors) {
-    add_to_rows(x, vectors + 4 * S::l.bias_2);
-    u32 bias = vectors + 4 * S::l.bias_1;
-    float d[kRow];
-    set_rows(d, bias);
-    multiply(d, a);
-#pragma unroll 1
-    for (int chunk = 0; chunk < S::l.chunks; ++chunk) {
-      wgmma::wait<0>();
-      wgmma::settle(d);
-      wgmma::settle(x);
-      release_block();
-      if (chunk > 0) release_block();
-      u32 hidden[kOperand];
-      activate_rows<S::c.activation, S::c.paired_activation>(hidden, d);
-      multiply(x, hidden);
-      if (chunk + 1 < S::l.chunks) {
-        bias += 8 * S::c.model;
-        set_rows(d, bias);
-        multiply(d, a);
-      }
+  // d += W1 * a, of 64 hidden units: a tile holds their rows, in parts of 64 columns.
+  __device__ __forceinline__ void multiply_step(float (&d)[32], const u32 (&a)[kOperand], int tile) {
+    wgmma::settle(d);
+    const u64 weights = stream.next_tile(tile);
+    wgmma::begin();
+#pragma unroll
+    for (int k = 0; k < S::c.model / 16; ++k) {
+      wgmma::multiply<true, false>(d, a + 4 * k, further(weights, k / 4 * (64 * 128) + k % 4 * 32));
     }
-    wgmma::wait<0>();
-    wgmma::settle(x);
-    release_block();
+  }
+
+  // x += W2 * act(W1 * a + b1) + b2, by steps of 64 hidden units. While one step's are activated, the next one's sums
+  // and the last one's second product are computed. The assembler does not see through a loop which product is waited
+  // for, and would run them one by one: between rounds none runs.
+  __device__ __forceinline__ void feed_forward_block(const u32 (&a)[kOperand], u32 vectors) {
+    constexpr int kSteps = S::l.steps_together;
+    u32 biases = vectors + 4 * S::l.bias_1;
+#pragma unroll 1
+    for (int round = 0; round < S::l.steps / kSteps; ++round) {
+      const int first = 4 * S::l.units + round * 2 * kSteps;  // of the round's tiles
+      float d[2][32];
+      u32 hidden[2][16];
+      wgmma::settle(x);
+#pragma unroll
+      for (int i = 0; i < kSteps && i < 2; ++i) {
+        set_rows(d[i], biases + 512 * i);
+        multiply_step(d[i], a, first + i);
+        wgmma::commit();
+      }
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const bool more = i + 2 < kSteps;
+        const int tile = first + (kSteps == 1 ? 1 : i + 1 < kSteps ? 2 + 2 * i : 1 + 2 * i);  // of the second product
+        kSteps > 1 ? wgmma::wait<1>() : wgmma::wait<0>();
+        wgmma::settle(d[i % 2]);
+        stream.release_tile();
+        if (i >= 2) stream.release_tile();
+        activate_step(hidden[i % 2], d[i % 2], biases + 512 * (i + 2), more);
+        const u64 weights = stream.next_tile(tile);
+        wgmma::begin();
+#pragma unroll
+        for (int k = 0; k < 4; ++k) wgmma::multiply<true, false>(x, hidden[i % 2] + 4 * k, further(weights, k * 32));
+        if (more) multiply_step(d[i % 2], a, tile + 1);
+        wgmma::commit();
+      }
+      wgmma::wait<0>();
+      wgmma::settle(x);
+      stream.release_tile();
+      if (kSteps > 1) stream.release_tile();
+      biases += 512 * kSteps;
+    }
+    add_to_rows(x, vectors + 4 * S::l.bias_2);
+  }
+
+  // The activations of d, into whose registers the biases of the step after next are loaded as early as it is free.
+  static __device__ __forceinline__ void activate_step(u32 (&hidden)[16], float (&d)[32], u32 biases, bool more) {
+    if constexpr (S::c.paired_activation) {
+      pack_rows(hidden, d);
+      if (more) set_rows(d, biases);
+      activate_pairs<S::c.activation>(hidden);
+      wgmma::settle<16>(hidden);
+    } else {
+      activate_rows<S::c.activation, false>(hidden, d);
+      if (more) set_rows(d, biases);
+    }
   }
 
   __device__ __forceinline__ void norm(u32 vectors, int gain, int shift, float eps) {
@@ -360,6 +423,7 @@ struct Group {
     feed_forward_block(a, vectors);
     if constexpr (!S::c.pre_norm) norm(vectors, S::l.gain2, S::l.shift2, eps);
     stream.release_vectors();
+    stream.end_layer();
     ++layers_done;
   }
 

@@ -84,6 +84,10 @@ struct Layout : Packing {
       barriers_at = 0, masks_at = 0, shared_bytes = 0;
   int ready_barriers = 0, barriers = 0;
 
+  // Steps of 64 hidden units in the order in which their weights come: as many as are unrolled, those of a whole
+  // feed-forward block if it has eight at most.
+  int steps = 0, steps_together = 0;
+
   // A warp scheduler has 512 registers a lane for its warps. With two warpgroups the producer must be a whole third
   // one, for only a warpgroup can hand its registers over; one warpgroup has all it can address beside a single warp.
   bool split_registers = false;
@@ -110,14 +114,19 @@ struct Layout : Packing {
     vectors_at = queries_at + c.groups * queries_bytes;
     vector_stages = 2;
     ring_at = up(vectors_at + vector_stages * layer_floats * 4, 1024);
-    constexpr int kBarrierBytes = 512;
-    stages = (kMostShared - ring_at - kBarrierBytes) / tile_bytes;
-    if (stages > 16) stages = 16;
-    barriers_at = ring_at + stages * tile_bytes;
-    masks_at = barriers_at + kBarrierBytes - c.groups * 4 * 16;
-    shared_bytes = barriers_at + kBarrierBytes;
     ready_barriers = c.groups < tiles ? tiles : c.groups;
-    barriers = 2 * stages + 2 * vector_stages + ready_barriers + c.groups;
+    const int other_barriers = layer_tiles + 2 * vector_stages + ready_barriers + c.groups;
+    const int mask_bytes = c.groups * 4 * 16, barrier_bytes = up(8 * (other_barriers + 16) + mask_bytes, 128);
+    stages = (kMostShared - ring_at - barrier_bytes) / tile_bytes;
+    if (stages > 16) stages = 16;
+    if (stages > layer_tiles) stages = layer_tiles;
+    barriers = other_barriers + stages;
+    barriers_at = ring_at + stages * tile_bytes;
+    masks_at = barriers_at + barrier_bytes - mask_bytes;
+    shared_bytes = barriers_at + barrier_bytes;
+    steps = c.hidden / 64;
+    steps_together = steps < 8 ? steps : 8;
+    while (steps % steps_together != 0) --steps_together;
 
     split_registers = c.groups > 1;
     threads = 128 * c.groups + (split_registers ? 128 : 32);

@@ -17,7 +17,6 @@ __device__ __forceinline__ float query_scale() {
 template <typename S>
 __device__ __forceinline__ float tile_element(const PackLayer& w, int tile, int i, u32& offset) {
   constexpr int kModel = S::c.model;
-  constexpr float kFactor = activation_factor<S::c.activation>;
   const int row = i / 64, column = i % 64, block = tile / S::l.units;
   const int input = tile % S::l.units * 64 + column;
   offset = swizzle<128>(row * 128 + column * 2);
@@ -34,8 +33,10 @@ __device__ __forceinline__ float tile_element(const PackLayer& w, int tile, int 
       break;
   }
   const int chunk = (block - 4) / 2;
-  if (block % 2 == 0) return w.w1[(kModel * chunk + row) * kModel + input] * kFactor;
-  return w.w2[row * S::c.hidden + kModel * chunk + input] / kFactor;
+  if (block % 2 == 0) {
+    return w.w1[(kModel * chunk + row) * kModel + input] * activation_factor<S::c.activation>;
+  }
+  return w.w2[row * S::c.hidden + kModel * chunk + input] / activated_factor<S::c.activation>;
 }
 
 // S: `Packed`, or any stack whose layout is a Packing.

@@ -5,6 +5,7 @@
 
 #include "bulk_copy.cuh"
 #include "resident_layout.cuh"
+#include "wgmma_operand.cuh"
 
 namespace gnomon::kernels::resident {
 
@@ -17,9 +18,11 @@ __device__ __forceinline__ u32 shared_base() {
 // The addresses of a CTA's barriers.
 template <typename S>
 struct Barriers {
-  static __device__ __forceinline__ u32 full(int stage) { return shared_base() + S::l.barriers_at + 8 * stage; }
-  static __device__ __forceinline__ u32 empty(int stage) { return full(S::l.stages + stage); }
-  static __device__ __forceinline__ u32 vectors_full(int stage) { return full(2 * S::l.stages + stage); }
+  static __device__ __forceinline__ u32 at(int i) { return shared_base() + S::l.barriers_at + 8 * i; }
+  // Of each tile of a layer, not of each stage: a phase is a layer, and the address a constant.
+  static __device__ __forceinline__ u32 full(int tile) { return at(tile); }
+  static __device__ __forceinline__ u32 empty(int stage) { return at(S::l.layer_tiles + stage); }
+  static __device__ __forceinline__ u32 vectors_full(int stage) { return at(S::l.layer_tiles + S::l.stages + stage); }
   static __device__ __forceinline__ u32 vectors_empty(int stage) { return vectors_full(S::l.vector_stages + stage); }
   // K and V of a tile of keys are there, or read for the last time.
   static __device__ __forceinline__ u32 keys_ready(int i) { return vectors_full(2 * S::l.vector_stages + i); }
@@ -30,7 +33,7 @@ struct Barriers {
     constexpr int kWarps = 4 * S::c.groups;
     const int first_slot = static_cast<int>(cluster_rank()) * S::c.groups;
     for (int i = threadIdx.x % 32; i < S::l.barriers; i += 32) {
-      const u32 barrier = full(i);
+      const u32 barrier = at(i);
       int arrivals = 1;  // full, vectors_full: the producer, beside the bytes
       if (barrier >= keys_free(0)) {
         const int tile = (first_slot + i - (S::l.barriers - S::c.groups)) % S::l.tiles;
@@ -80,7 +83,11 @@ struct Producer {
     const int own = static_cast<int>(cluster_rank()) * S::c.groups / S::l.tiles;  // of the cluster's sequences
     for (int first = first_sequence<S>(); first < p.batch; first += round_sequences<S>()) {
       prefetch(p, first + round_sequences<S>() + own);
-      for (int i = 0; i < p.layers; ++i) layer(p, i);
+      for (int i = 0; i < p.layers; ++i) {
+        send_vectors(p, i);
+        send_blocks(p, i);
+        send_steps(p, i);
+      }
     }
   }
 
@@ -94,28 +101,66 @@ struct Producer {
     }
   }
 
-  __device__ __forceinline__ void layer(const Call& p, int layer) {
+  __device__ __forceinline__ void send_vectors(const Call& p, int layer) {
     const u32 vectors_full = barriers::vectors_full(vectors_at.stage);
     mbarrier::wait(barriers::vectors_empty(vectors_at.stage), vectors_at.round ^ 1);
     mbarrier::arrive_expecting(vectors_full, 4 * S::l.layer_floats);
     bulk_load(shared_base() + S::l.vectors_at + vectors_at.stage * 4 * S::l.layer_floats,
               p.vectors + i64{layer} * S::l.layer_floats, 4 * S::l.layer_floats, vectors_full);
     vectors_at.advance();
+  }
 
-    const char* tile = static_cast<const char*>(p.weights) + i64{layer} * S::l.layer_tiles * S::l.tile_bytes;
-    for (int i = 0; i < S::l.layer_tiles; ++i, tile += S::l.tile_bytes) {
-      const u32 full = barriers::full(at.stage), to = shared_base() + S::l.ring_at + at.stage * S::l.tile_bytes;
-      mbarrier::wait(barriers::empty(at.stage), at.round ^ 1);
-      mbarrier::arrive_expecting(full, S::l.tile_bytes);
-      if constexpr (S::c.cluster == 1) {
-        bulk_load(to, tile, S::l.tile_bytes, full);
-      } else {
-        constexpr u32 kPart = S::l.tile_bytes / S::c.cluster;
-        const u32 part = cluster_rank() * kPart;
-        bulk_load_multicast(to + part, tile + part, kPart, full, (1 << S::c.cluster) - 1);
+  static __device__ __forceinline__ const char* tile(const Call& p, int layer, int i) {
+    return static_cast<const char*>(p.weights) + (i64{layer} * S::l.layer_tiles + i) * S::l.tile_bytes;
+  }
+
+  // K, V, Q and the output projection.
+  __device__ __forceinline__ void send_blocks(const Call& p, int layer) {
+#pragma unroll 1  // the producer's registers are few
+    for (int i = 0; i < 4 * S::l.units; ++i) send(i, tile(p, layer, i), S::l.tile_bytes / 2);
+  }
+
+  // The feed-forward block, two first products ahead of the second ones.
+  __device__ __forceinline__ void send_steps(const Call& p, int layer) {
+    int i = 4 * S::l.units;
+#pragma unroll 1
+    for (int begin = 0; begin < S::l.steps; begin += S::l.steps_together) {
+#pragma unroll 1
+      for (int s = -2; s < S::l.steps_together; ++s) {
+        if (s >= 0) send_second(i++, p, layer, begin + s);
+        if (s + 2 < S::l.steps_together) send_first(i++, p, layer, begin + s + 2);
       }
-      at.advance();
     }
+  }
+
+  // A step's rows of the first product's block: a part of each of its tiles.
+  __device__ __forceinline__ void send_first(int i, const Call& p, int layer, int step) {
+    const char* from = tile(p, layer, (4 + step / S::l.units * 2) * S::l.units);
+    if constexpr (S::l.units == 2) {
+      send(i, from + step % 2 * (S::l.tile_bytes / 2), S::l.tile_bytes);
+    } else {
+      send(i, from, S::l.tile_bytes / 2);
+    }
+  }
+  __device__ __forceinline__ void send_second(int i, const Call& p, int layer, int step) {
+    send(i, tile(p, layer, (5 + step / S::l.units * 2) * S::l.units + step % S::l.units), S::l.tile_bytes / 2);
+  }
+
+  // The layer's i-th tile, of two halves that lie `distance` bytes apart in device memory.
+  __device__ __forceinline__ void send(int i, const char* from, u32 distance) {
+    const u32 full = barriers::full(i), to = shared_base() + S::l.ring_at + at.stage * S::l.tile_bytes;
+    constexpr u32 kHalf = S::l.tile_bytes / 2;
+    mbarrier::wait(barriers::empty(at.stage), at.round ^ 1);
+    mbarrier::arrive_expecting(full, S::l.tile_bytes);
+    if constexpr (S::c.cluster == 1) {
+      bulk_load(to, from, kHalf, full);
+      bulk_load(to + kHalf, from + distance, kHalf, full);
+    } else {
+      static_assert(S::c.cluster == 2, "a half for each CTA to fetch");
+      const u32 half = cluster_rank();
+      bulk_load_multicast(to + half * kHalf, from + half * distance, kHalf, full, 3);
+    }
+    at.advance();
   }
 };
 
@@ -123,28 +168,39 @@ struct Producer {
 template <typename S>
 struct Consumer {
   using barriers = Barriers<S>;
-  Place<S::l.stages> at, oldest;
+  u32 parity = 0;        // of the layer
+  u32 at;                // the next tile: the low half of its operand, of which the high one is a constant
+  u32 oldest;            // the barrier of the oldest tile that is held
+  bool arrived = false;  // the next tile, seen when the one before was taken: asking takes some thirty cycles
   Place<S::l.vector_stages> vectors_at;
 
-  bool arrived = false;  // the next tile, seen when the one before was taken: asking takes some thirty cycles
+  static constexpr u32 kTile = S::l.tile_bytes >> 4;
+  static __device__ __forceinline__ u64 ring() { return operand<128>(shared_base() + S::l.ring_at); }
 
-  __device__ __forceinline__ u32 next_tile() {
-    if (!arrived) mbarrier::wait(barriers::full(at.stage), at.round);
-    const u32 tile = shared_base() + S::l.ring_at + at.stage * S::l.tile_bytes;
-    at.advance();
-    arrived = mbarrier::is_done(barriers::full(at.stage), at.round);
+  __device__ __forceinline__ Consumer() : at(static_cast<u32>(ring())), oldest(barriers::empty(0)) {}
+
+  // The layer's i-th tile, as an operand.
+  __device__ __forceinline__ u64 next_tile(int i) {
+    if (!arrived) mbarrier::wait(barriers::full(i), parity);
+    const u64 tile = ring() >> 32 << 32 | at;
+    at += kTile;
+    if (at == static_cast<u32>(ring()) + S::l.stages * kTile) at = static_cast<u32>(ring());
+    arrived = i + 1 < S::l.layer_tiles && mbarrier::is_done(barriers::full(i + 1), parity);
     return tile;
   }
 
   __device__ __forceinline__ void release_tile() {
     const u32 lane = threadIdx.x % 32;
     if constexpr (S::c.cluster == 1) {
-      if (lane == 0) mbarrier::arrive(barriers::empty(oldest.stage));
+      if (lane == 0) mbarrier::arrive(oldest);
     } else {
-      if (lane < S::c.cluster) mbarrier::arrive_remote(address_in(lane, barriers::empty(oldest.stage)));
+      if (lane < S::c.cluster) mbarrier::arrive_remote(address_in(lane, oldest));
     }
-    oldest.advance();
+    oldest += 8;
+    if (oldest == barriers::empty(S::l.stages)) oldest = barriers::empty(0);
   }
+
+  __device__ __forceinline__ void end_layer() { parity ^= 1; }
 
   // This thread's part of the layer's vectors.
   __device__ __forceinline__ u32 next_vectors() {

@@ -31,6 +31,21 @@ __device__ __forceinline__ void set_rows(float (&x)[kSize], u32 vector) {
   }
 }
 
+// The thread's values of a vector in doubled order, each once.
+template <int kSize>
+__device__ __forceinline__ void load_vector(float (&v)[kSize], u32 vector) {
+#pragma unroll
+  for (int i = 0; i < kSize; i += 2) {
+    const float2 pair = shared_pair(vector + 32 * i);
+    v[i] = pair.x, v[i + 1] = pair.y;
+  }
+}
+template <int kSize>
+__device__ __forceinline__ void add_vector(float (&x)[kSize], const float (&v)[kSize / 2]) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) x[i] += v[i / 4 * 2 + i % 2];
+}
+
 // x += the vector, in fragment order.
 template <int kSize>
 __device__ __forceinline__ void add_to_rows(float (&x)[kSize], u32 vector) {
@@ -93,82 +108,92 @@ __device__ __forceinline__ void normalise_rows(float (&to)[kSize], const float (
   }
 }
 
-// The GELUs are fitted on |x| < 4.4: the first product's weights are packed with this factor, and the second's with its
-// inverse, so that an activation is applied to kFactor * x and gives kFactor times its value.
+// GELU is computed of y = x / 8, which the first product's weights are packed for, and comes out as a quarter of
+// itself, which the second's make up for: y + y * tanh(y * P(y^2)), where y^2 is saturated at 1, beyond which tanh is 1
+// anyway. Largest error of the fit 2.5e-5 for erf's GELU, where fp16 has steps of 1e-3 at 1; the other one is this form
+// itself.
 template <Activation kKind>
-constexpr float activation_factor = kKind == Activation::gelu        ? 0.321412173f
-                                    : kKind == Activation::gelu_tanh ? 0.328886875f
-                                                                     : 1.0f;
+constexpr float activation_factor = kKind == Activation::relu ? 1.0f : 0.125f;
+template <Activation kKind>
+constexpr float activated_factor = kKind == Activation::relu ? 1.0f : 0.25f;
 
-// y * P(y), where P, 0.5 plus an odd polynomial, saturates to 0 and 1: its coefficients are in y^2 - 1, and the last is
-// positive, so that it saturates for every y outside the fitted interval too. Largest error of the GELU 2.5e-5 for
-// both, a twentieth of their distance and a fifth of an fp16 step at 1.
+// P, lowest term first.
 template <Activation kKind>
 struct GeluFit {};
 template <>
 struct GeluFit<Activation::gelu> {
-  static constexpr int kTerms = 9;
+  static constexpr int kTerms = 3;
   __device__ static constexpr float term(int i) {
-    constexpr float c[kTerms] = {4.990614331e-01f,  -2.445841200e-01f, 1.718992939e-01f,
-                                 -1.247284097e-01f, 8.338876377e-02f,  -4.970876805e-02f,
-                                 3.418629543e-02f,  -2.452978177e-02f, 8.568860233e-03f};
+    constexpr float c[kTerms] = {8 * 7.97507884e-01f, 8 * 64 * 3.70056460e-02f, -8 * 4096 * 3.51516790e-04f};
     return c[i];
   }
 };
 template <>
-struct GeluFit<Activation::gelu_tanh> {
-  static constexpr int kTerms = 9;
+struct GeluFit<Activation::gelu_tanh> {  // sqrt(2 / pi) * (x + 0.044715 x^3)
+  static constexpr int kTerms = 2;
   __device__ static constexpr float term(int i) {
-    constexpr float c[kTerms] = {4.989429226e-01f,  -2.437317194e-01f, 1.692475074e-01f,
-                                 -1.197655480e-01f, 7.703608742e-02f,  -4.368309748e-02f,
-                                 2.977808347e-02f,  -2.227863477e-02f, 8.009155821e-03f};
+    constexpr float c[kTerms] = {8 * 0.7978845608f, 8 * 64 * 0.0356774081f};
     return c[i];
   }
 };
 
-// The activation of x as an A operand, in fp32 or, with half the instructions and an error of three fp16 roundings for
-// one, on pairs of fp16. Terms are the outer loop: several polynomials side by side hide each other's latency. NaN
-// stays NaN: saturation makes it 0, the last product NaN again.
+// GELU of packed values, in place. Steps are the outer loops: values side by side hide each other's latency. NaN stays
+// NaN: saturation makes it 0, the last product NaN again.
+template <Activation kKind, int kSize>
+__device__ __forceinline__ void activate_pairs(u32 (&y)[kSize]) {
+  using Fit = GeluFit<kKind>;
+  const auto both = [](float v) { return pack2<f16>(v, v); };
+  u32 u[kSize], q[kSize];
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    u[i] = multiply_pair_saturated(y[i], y[i]), q[i] = both(Fit::term(Fit::kTerms - 1));
+  }
+#pragma unroll
+  for (int term = Fit::kTerms - 2; term >= 0; --term) {
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) q[i] = fma_pair(q[i], u[i], both(Fit::term(term)));
+  }
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) q[i] = tanh_pair(multiply_pair(y[i], q[i]));
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) y[i] = fma_pair(y[i], q[i], y[i]);
+}
+
+// The activation of x as an A operand, in fp32 or, with fewer instructions and an error of four fp16 roundings for one,
+// on pairs of fp16.
 template <Activation kKind, bool kPaired, int kSize>
 __device__ __forceinline__ void activate_rows(u32* a, const float (&x)[kSize]) {
   using Fit = GeluFit<kKind>;
-  constexpr int kTogether = kPaired ? (kSize < 32 ? kSize / 2 : 16) : 8;
   if constexpr (kKind == Activation::relu) {
 #pragma unroll
     for (int i = 0; i < kSize / 2; ++i) a[i] = larger_pair(pack2<f16>(x[2 * i], x[2 * i + 1]), 0);
   } else if constexpr (kPaired) {
-    const auto both = [](float v) { return pack2<f16>(v, v); };
+    constexpr int kTogether = kSize / 2 < 16 ? kSize / 2 : 16;
+    static_assert(kSize / 2 % kTogether == 0);
 #pragma unroll
     for (int i = 0; i < kSize / 2; ++i) a[i] = pack2<f16>(x[2 * i], x[2 * i + 1]);
 #pragma unroll
     for (int first = 0; first < kSize / 2; first += kTogether) {
-      u32 u[kTogether], q[kTogether], *y = a + first;
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        u[i] = fma_pair(y[i], y[i], both(-1.0f)), q[i] = both(Fit::term(Fit::kTerms - 1));
-      }
-#pragma unroll
-      for (int term = Fit::kTerms - 2; term >= 0; --term) {
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) q[i] = fma_pair(q[i], u[i], both(Fit::term(term)));
-      }
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) y[i] = multiply_pair(y[i], fma_pair_saturated(y[i], q[i], both(0.5f)));
+      activate_pairs<kKind>(reinterpret_cast<u32(&)[kTogether]>(a[first]));
     }
   } else {
+    constexpr int kTogether = kSize < 8 ? kSize : 8;
+    static_assert(kSize % kTogether == 0);
 #pragma unroll
     for (int first = 0; first < kSize; first += kTogether) {
       float u[kTogether], q[kTogether];
       const float* y = x + first;
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) u[i] = y[i] * y[i] - 1.0f, q[i] = Fit::term(Fit::kTerms - 1);
+      for (int i = 0; i < kTogether; ++i) u[i] = __saturatef(y[i] * y[i]), q[i] = Fit::term(Fit::kTerms - 1);
 #pragma unroll
       for (int term = Fit::kTerms - 2; term >= 0; --term) {
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) q[i] = q[i] * u[i] + Fit::term(term);
       }
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) q[i] = y[i] * __saturatef(y[i] * q[i] + 0.5f);
+      for (int i = 0; i < kTogether; ++i) q[i] = tanh_fast(y[i] * q[i]);
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) q[i] = y[i] * q[i] + y[i];
 #pragma unroll
       for (int i = 0; i < kTogether; i += 2) a[(first + i) / 2] = pack2<f16>(q[i], q[i + 1]);
     }
@@ -190,22 +215,13 @@ struct VisibleKeys {
 };
 
 // Softmax over keys without its last division: exp2 of scores (whose scale holds log2 e) less the row's largest, and
-// the reciprocal of their sum; 0 for a row that sees nothing. In the blocks for which `late` holds a row may see only a
-// part.
-template <int kSize, bool kMasked, typename Late>
-__device__ __forceinline__ void softmax_rows(float (&s)[kSize], const VisibleKeys<kMasked>& visible,
-                                             float (&inverse)[2], Late late) {
+// the reciprocal of their sum; 0 for a row that sees nothing. Scores that nobody may see are hidden already.
+template <int kSize>
+__device__ __forceinline__ void shifted_exponentials(float (&s)[kSize], float (&sum)[2]) {
   const float kHidden = __int_as_float(0xff800000);
   float largest[2][2] = {{kHidden, kHidden}, {kHidden, kHidden}};  // [row][column % 2]: four chains side by side
 #pragma unroll
-  for (int block = 0; block < kSize / 4; ++block) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float& score = s[4 * block + i];
-      if (!visible.holds(i / 2, 8 * block + i % 2, late(block))) score = kHidden;
-      largest[i / 2][i % 2] = fmaxf(largest[i / 2][i % 2], score);
-    }
-  }
+  for (int i = 0; i < kSize; ++i) largest[i % 4 / 2][i % 2] = fmaxf(largest[i % 4 / 2][i % 2], s[i]);
   float shift[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -219,10 +235,43 @@ __device__ __forceinline__ void softmax_rows(float (&s)[kSize], const VisibleKey
     sums[i % 4 / 2][i % 2] += s[i];
   }
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float sum = sum_lanes<4>(sums[r][0] + sums[r][1]);
-    inverse[r] = sum == 0 ? 0.0f : __fdividef(1.0f, sum);
+  for (int r = 0; r < 2; ++r) sum[r] = sum_lanes<4>(sums[r][0] + sums[r][1]);
+}
+
+// Sums of exponentials that need no shift: none of them is too large for fp16, and what 128 small ones lose there is
+// less than fp16's own rounding of the sum.
+constexpr float kLeastSum = 0x1p-7f, kMostSum = 0x1p14f;
+
+// The weights as an A operand. A third of the work is the largest score and its subtraction: they are left out where
+// the sums of all rows of the warp show that nothing was lost. In the blocks for which `late` holds a row may see only
+// a part.
+template <int kSize, bool kMasked, typename Late>
+__device__ __forceinline__ void softmax_rows(u32 (&p)[kSize / 2], float (&s)[kSize],
+                                             const VisibleKeys<kMasked>& visible, float (&inverse)[2], Late late) {
+  float sums[2][2] = {}, sum[2];
+#pragma unroll
+  for (int i = 0; i < kSize; i += 2) {
+    const int row = i % 4 / 2;
+    float e[2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      if (!visible.holds(row, i / 4 * 8 + k, late(i / 4))) s[i + k] = __int_as_float(0xff800000);
+      e[k] = exp2_fast(s[i + k]);
+      sums[row][k] += e[k];
+    }
+    p[i / 2] = pack2<f16>(e[0], e[1]);
   }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) sum[r] = sum_lanes<4>(sums[r][0] + sums[r][1]);
+  const bool plain = sum[0] >= kLeastSum && sum[0] <= kMostSum && sum[1] >= kLeastSum && sum[1] <= kMostSum;
+  if (!__all_sync(kAllLanes, plain)) {
+    shifted_exponentials(s, sum);
+#pragma unroll
+    for (int i = 0; i < kSize / 2; ++i) p[i] = pack2<f16>(s[2 * i], s[2 * i + 1]);
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) inverse[r] = sum[r] == 0 ? 0.0f : __fdividef(1.0f, sum[r]);
+  wgmma::settle<kSize / 2>(p);
 }
 
 template <int kSize>

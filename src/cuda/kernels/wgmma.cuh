@@ -47,41 +47,43 @@ __device__ __forceinline__ void settle(u32* a) {
 }
 
 // clang-format off
-#define GNOMON_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define GNOMON_D8(C, i) C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3]), C(d[i + 4]), C(d[i + 5]), C(d[i + 6]), C(d[i + 7])
 #define GNOMON_REGISTERS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define GNOMON_ACCUMULATORS_8 GNOMON_D8(0)
+#define GNOMON_ACCUMULATORS_8(C) GNOMON_D8(C, 0)
 #define GNOMON_REGISTERS_16 GNOMON_REGISTERS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define GNOMON_ACCUMULATORS_16 GNOMON_ACCUMULATORS_8, GNOMON_D8(8)
+#define GNOMON_ACCUMULATORS_16(C) GNOMON_ACCUMULATORS_8(C), GNOMON_D8(C, 8)
 #define GNOMON_REGISTERS_24 GNOMON_REGISTERS_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
-#define GNOMON_ACCUMULATORS_24 GNOMON_ACCUMULATORS_16, GNOMON_D8(16)
+#define GNOMON_ACCUMULATORS_24(C) GNOMON_ACCUMULATORS_16(C), GNOMON_D8(C, 16)
 #define GNOMON_REGISTERS_32 GNOMON_REGISTERS_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define GNOMON_ACCUMULATORS_32 GNOMON_ACCUMULATORS_24, GNOMON_D8(24)
+#define GNOMON_ACCUMULATORS_32(C) GNOMON_ACCUMULATORS_24(C), GNOMON_D8(C, 24)
 #define GNOMON_REGISTERS_40 GNOMON_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
-#define GNOMON_ACCUMULATORS_40 GNOMON_ACCUMULATORS_32, GNOMON_D8(32)
+#define GNOMON_ACCUMULATORS_40(C) GNOMON_ACCUMULATORS_32(C), GNOMON_D8(C, 32)
 #define GNOMON_REGISTERS_48 GNOMON_REGISTERS_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define GNOMON_ACCUMULATORS_48 GNOMON_ACCUMULATORS_40, GNOMON_D8(40)
+#define GNOMON_ACCUMULATORS_48(C) GNOMON_ACCUMULATORS_40(C), GNOMON_D8(C, 40)
 #define GNOMON_REGISTERS_56 GNOMON_REGISTERS_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
-#define GNOMON_ACCUMULATORS_56 GNOMON_ACCUMULATORS_48, GNOMON_D8(48)
+#define GNOMON_ACCUMULATORS_56(C) GNOMON_ACCUMULATORS_48(C), GNOMON_D8(C, 48)
 #define GNOMON_REGISTERS_64 GNOMON_REGISTERS_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define GNOMON_ACCUMULATORS_64 GNOMON_ACCUMULATORS_56, GNOMON_D8(56)
+#define GNOMON_ACCUMULATORS_64(C) GNOMON_ACCUMULATORS_56(C), GNOMON_D8(C, 56)
 // N, half of it, and the numbers of the operands that follow the accumulators.
-#define GNOMON_MULTIPLY(N, HALF, A0, A1, A2, A3, B, P, T)                                                   \
-  if constexpr (kN == N)                                                                                    \
+#define GNOMON_MULTIPLY_INTO(C, N, HALF, A0, A1, A2, A3, B, P, T)                                           \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P ", 0;\n"                                           \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" GNOMON_REGISTERS_##HALF "}, "    \
                  "{%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", p, 1, 1, %" #T ";\n}"                  \
-                 : GNOMON_ACCUMULATORS_##HALF                                                               \
+                 : GNOMON_ACCUMULATORS_##HALF(C)                                                            \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int{kAccumulate}), "n"(int{kTransposed}))
+#define GNOMON_MULTIPLY(N, ...)                                                                             \
+  if constexpr (kN == N && kAccumulate) GNOMON_MULTIPLY_INTO("+f", N, __VA_ARGS__);                         \
+  if constexpr (kN == N && !kAccumulate) GNOMON_MULTIPLY_INTO("=&f", N, __VA_ARGS__)
 
 #define GNOMON_MULTIPLY_SHARED(N, HALF, A, B, P)                                                            \
   if constexpr (kN == N)                                                                                    \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P ", 0;\n"                                           \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" GNOMON_REGISTERS_##HALF "}, "    \
                  "%" #A ", %" #B ", p, 1, 1, 0, 0;\n}"                                                      \
-                 : GNOMON_ACCUMULATORS_##HALF                                                               \
+                 : GNOMON_ACCUMULATORS_##HALF("+f")                                                         \
                  : "l"(a), "l"(b), "n"(int{kAccumulate}))
 
-// D += A * B, or D = A * B.
+// D += A * B, or D = A * B: then D is only written, and holds no registers before.
 template <bool kAccumulate, bool kTransposed, int kHalf>
 __device__ __forceinline__ void multiply(float (&d)[kHalf], const u32* a, u64 b) {
   constexpr int kN = 2 * kHalf;
@@ -111,6 +113,7 @@ __device__ __forceinline__ void multiply_shared(float (&d)[kHalf], u64 a, u64 b)
   GNOMON_MULTIPLY_SHARED(128, 64, 64, 65, 66);
 }
 #undef GNOMON_MULTIPLY
+#undef GNOMON_MULTIPLY_INTO
 #undef GNOMON_MULTIPLY_SHARED
 #undef GNOMON_D8
 #undef GNOMON_REGISTERS_8

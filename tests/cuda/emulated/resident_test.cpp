@@ -29,6 +29,17 @@ TEST(EmulatedResident, TheSuitesShape) {
                                                                                               seed);
 }
 
+// Each warpgroup in several rounds, half a layer behind or ahead of the other; 11 steps of hidden units are not
+// unrolled.
+TEST(EmulatedResident, SeveralRounds) {
+  for (const std::uint64_t seed : seeds()) {
+    expect_resident_right<Stack<100, 128, 4, 256, true, true, true, true, 1, true, 2, 1>>(5, 3, MaskKind::holes, seed,
+                                                                                          2);
+    expect_resident_right<Stack<30, 64, 4, 704, false, false, false, false, 0, true, 2, 1>>(7, 2, MaskKind::all_true,
+                                                                                            seed, 1);
+  }
+}
+
 TEST(EmulatedResident, ASequenceOverTwoCtas) {
   for (const std::uint64_t seed : seeds()) {
     expect_resident_right<Stack<101, 128, 4, 256, true, true, true, false, 1, true, 1, 2>>(2, 2, MaskKind::all_true,

@@ -45,6 +45,17 @@ inline std::uint16_t larger_f16(std::uint16_t a, std::uint16_t b, std::uint16_t)
   return x > y ? a : b;
 }
 
+inline std::uint16_t tanh_f16(std::uint16_t a, std::uint16_t, std::uint16_t) {
+  return double_to_f16(std::tanh(static_cast<double>(f16_to_float(a))));
+}
+
+// The nearest number of so many significant bits: what a result with an error of half their last place may be.
+inline float rounded_to_bits(float v, int bits) {
+  if (!std::isfinite(v) || v == 0) return v;
+  const int exponent = std::ilogb(v);
+  return std::ldexp(std::rint(std::ldexp(v, bits - 1 - exponent)), exponent - bits + 1);
+}
+
 template <typename F>
 std::uint32_t each_half(F f, std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   const auto low = [](std::uint32_t v) { return static_cast<std::uint16_t>(v); };

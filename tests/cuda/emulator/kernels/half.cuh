@@ -27,6 +27,12 @@ u32 pack2(float low, float high) {
 inline u32 fma_pair(u32 a, u32 b, u32 c) { return emulator::each_half(emulator::fma_f16, a, b, c); }
 inline u32 fma_pair_saturated(u32 a, u32 b, u32 c) { return emulator::each_half(emulator::fma_saturated_f16, a, b, c); }
 inline u32 multiply_pair(u32 a, u32 b) { return emulator::each_half(emulator::fma_f16, a, b, 0x80008000u); }
+inline u32 multiply_pair_saturated(u32 a, u32 b) {
+  return emulator::each_half(emulator::fma_saturated_f16, a, b, 0x80008000u);
+}
 inline u32 larger_pair(u32 a, u32 b) { return emulator::each_half(emulator::larger_f16, a, b, 0); }
+
+inline float tanh_fast(float v) { return emulator::rounded_to_bits(std::tanh(v), 11); }
+inline u32 tanh_pair(u32 v) { return emulator::each_half(emulator::tanh_f16, v, 0, 0); }
 
 }  // namespace gnomon::kernels

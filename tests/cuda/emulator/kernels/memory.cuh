@@ -21,6 +21,12 @@ inline float4 shared_floats(u32 address) {
   return v;
 }
 
+inline float2 shared_pair(u32 address) {
+  float2 v;
+  emulator::ordinary_read(address, &v, sizeof v, "ld.shared.v2.f32");
+  return v;
+}
+
 inline void load_pair(float& first, float& second, const float* from, bool there) {
   const float2 v = there ? *reinterpret_cast<const float2*>(from) : float2{0, 0};
   first = v.x, second = v.y;
