@@ -87,7 +87,7 @@ def refusal(module, x) -> str:
     try:
         gnomon.forward(gnomon.optimize(module, memory_limit=str(CARD)), x, out=x)
     except gnomon.CallerError as error:
-        return str(error).split("\n")[0]
+        return " ".join(str(error).split("\n")[:3])  # what it is about, and the first candidates' figures
     return ""
 
 
