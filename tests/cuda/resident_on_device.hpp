@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <vector>
 
 #include "cuda/on_device.hpp"
@@ -13,6 +14,40 @@ namespace gnomon::test {
 
 inline cuda::ResidentSpec spec_of(const Problem& problem) {
   return {problem.config, problem.batch, problem.seq, problem.mask};
+}
+
+template <typename T>
+T one_of(Rng& rng, std::initializer_list<T> values) {
+  return values.begin()[rng() % values.size()];
+}
+
+struct DrawnStack {
+  Problem problem;
+  MaskKind kind;
+  std::uint64_t seed;
+};
+
+// For the forms whose weights are blocks of d_model. Batch and length are drawn by the caller.
+inline DrawnStack draw_stack(Rng& rng, std::int64_t batch, std::int64_t seq,
+                             std::initializer_list<std::int64_t> widths) {
+  DrawnStack drawn;
+  Problem& problem = drawn.problem;
+  problem.batch = batch;
+  problem.seq = seq;
+  StackConfig& c = problem.config;
+  c.d_model = one_of(rng, widths);
+  c.n_heads = c.d_model / one_of<std::int64_t>(rng, {16, 32, 64});
+  c.d_ff = c.d_model * one_of<std::int64_t>(rng, {1, 2, 4});
+  c.layers = one_of<std::int64_t>(rng, {1, 2, 3});
+  c.norm = one_of(rng, {NormPlacement::post, NormPlacement::pre});
+  c.final_norm = one_of(rng, {false, true});
+  c.causal = one_of(rng, {false, true});
+  c.bias = one_of(rng, {false, true});
+  c.activation = one_of(rng, {Activation::gelu_erf, Activation::gelu_tanh, Activation::relu});
+  problem.mask = one_of(rng, {false, true});
+  drawn.kind = kMaskKinds[rng() % std::size(kMaskKinds)];
+  drawn.seed = rng();
+  return drawn;
 }
 
 class ResidentOnDevice : public OnDevice {

@@ -88,38 +88,16 @@ TEST_F(ResidentPortable, WideHeadsAndOtherActivations) {
 
 TEST_F(ResidentPortable, RandomStacks) {
   Rng rng(test_seed());
-  const auto one_of = [&](auto... values) {
-    const std::array list{values...};
-    return list[rng() % list.size()];
-  };
-  struct Case {
-    Problem problem;
-    MaskKind kind;
-    std::uint64_t seed;
-  };
-  std::vector<Case> cases;
+  std::vector<DrawnStack> cases;
   std::vector<ResidentSpec> specs;
   for (int i = 0; i < test_count(12); ++i) {
-    Problem problem;
-    problem.batch = one_of(1, 2, 3, 140);
-    problem.seq = 1 + static_cast<std::int64_t>(rng() % (problem.batch > 3 ? 48 : 128));
-    StackConfig& c = problem.config;
-    c.d_model = one_of(64, 128);
-    c.n_heads = c.d_model / one_of(16, 32, 64);
-    c.d_ff = c.d_model * one_of(1, 2, 4);
-    c.layers = one_of(1, 2, 3);
-    c.norm = one_of(NormPlacement::post, NormPlacement::pre);
-    c.final_norm = one_of(false, true);
-    c.causal = one_of(false, true);
-    c.bias = one_of(false, true);
-    c.activation = one_of(Activation::gelu_erf, Activation::gelu_tanh, Activation::relu);
-    problem.mask = one_of(false, true);
-    const MaskKind kind = kMaskKinds[rng() % std::size(kMaskKinds)];
-    cases.push_back({problem, kind, rng()});
-    specs.push_back(spec_of(problem));
+    const auto batch = one_of<std::int64_t>(rng, {1, 2, 3, 140});
+    const auto seq = 1 + static_cast<std::int64_t>(rng() % (batch > 3 ? 48 : 128));
+    cases.push_back(draw_stack(rng, batch, seq, {64, 128}));
+    specs.push_back(spec_of(cases.back().problem));
   }
   compile(specs);
-  for (const Case& one : cases) expect_right(one.problem, one.kind, one.seed);
+  for (const auto& [problem, kind, seed] : cases) expect_right(problem, kind, seed);
 }
 
 cuda::DeviceProperties ada() {

@@ -51,27 +51,9 @@ TEST_F(ResidentSplit, LongSequencesAndOtherActivations) {
 
 TEST_F(ResidentSplit, RandomStacks) {
   Rng rng(test_seed());
-  const auto one_of = [&](auto... values) {
-    const std::array list{values...};
-    return list[rng() % list.size()];
-  };
   for (int i = 0; i < test_count(12); ++i) {
-    Problem problem;
-    problem.batch = one_of(1, 2, 3, 7);
-    problem.seq = 1 + static_cast<std::int64_t>(rng() % 250);
-    StackConfig& c = problem.config;
-    c.d_model = one_of(64, 128, 256);
-    c.n_heads = c.d_model / one_of(16, 32, 64);
-    c.d_ff = c.d_model * one_of(1, 2, 4);
-    c.layers = one_of(1, 2, 3);
-    c.norm = one_of(NormPlacement::post, NormPlacement::pre);
-    c.final_norm = one_of(false, true);
-    c.causal = one_of(false, true);
-    c.bias = one_of(false, true);
-    c.activation = one_of(Activation::gelu_erf, Activation::gelu_tanh, Activation::relu);
-    problem.mask = one_of(false, true);
-    const MaskKind kind = kMaskKinds[rng() % std::size(kMaskKinds)];
-    const std::uint64_t seed = rng();
+    const auto batch = one_of<std::int64_t>(rng, {1, 2, 3, 7}), seq = 1 + static_cast<std::int64_t>(rng() % 250);
+    const auto [problem, kind, seed] = draw_stack(rng, batch, seq, {64, 128, 256});
     if (!cuda::split_forms(spec_of(problem), properties()).empty()) expect_right(problem, kind, seed);
   }
 }
