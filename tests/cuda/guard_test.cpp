@@ -96,9 +96,9 @@ TEST_P(CudaGuardWays, WithoutConditionalNodesToo) {
   cuda::Driver old = cuda::driver();
   old.cuGraphAddNode_v1 = nullptr;
   struct Restore {
-    ~Restore() { cuda::use_driver(nullptr); }
-  } restore;
-  cuda::use_driver(&old);
+    const cuda::Driver* before;
+    ~Restore() { cuda::use_driver(before); }
+  } const restore{cuda::use_driver(&old)};
   alternate(Ranged(text(), way()), 3);
 }
 

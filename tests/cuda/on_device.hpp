@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "core/error.hpp"
 #include "cuda/arrays.hpp"
+#include "cuda/driver.hpp"
 #include "cuda/kernel.hpp"
 
 namespace gnomon::test {
@@ -38,8 +40,19 @@ class OnDevice : public testing::Test {
         std::make_unique<cuda::KernelLibrary>(*device, std::make_shared<cuda::Compiler>());
   };
   static State& state() {
+    static const bool asked = take_conditions_away();
+    static_cast<void>(asked);
     static State* const shared = new State;  // kernels outlive the driver's own shutdown otherwise
     return *shared;
+  }
+  // For sanitizers, which know the memory that there was when a graph was made, and take what a body under a condition
+  // reads of younger memory for out of bounds. Without conditional nodes the host launches the same kernels.
+  static bool take_conditions_away() {
+    if (std::getenv("GNOMON_TEST_WITHOUT_CONDITIONS") == nullptr) return false;
+    static cuda::Driver older = cuda::driver();
+    older.cuGraphAddNode_v1 = nullptr;
+    cuda::use_driver(&older);
+    return true;
   }
 };
 
