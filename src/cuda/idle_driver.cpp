@@ -27,6 +27,7 @@ IdleDriver::IdleDriver(const Device& device) : idle_(driver()) {
   };
   idle_.cuLaunchKernelEx = [](const CUlaunchConfig*, CUfunction, void**, void**) { return CUDA_SUCCESS; };
   idle_.cuMemsetD8Async = [](CUdeviceptr, unsigned char, std::size_t, CUstream) { return CUDA_SUCCESS; };
+  idle_.cuMemcpyDtoHAsync = [](void*, CUdeviceptr, std::size_t, CUstream) { return CUDA_SUCCESS; };  // the guard's flag
   idle_.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
   idle_.cuGraphLaunch = [](CUgraphExec, CUstream) { return CUDA_SUCCESS; };
   before_ = use_driver(&idle_);
