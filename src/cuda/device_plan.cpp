@@ -83,7 +83,7 @@ void DevicePlan::run_slice(std::int64_t slice, const Arena::Use& use, CUstream s
   } else {
     pass.launch(stream, scratch, part, layout);
   }
-  // No conditional nodes: the host looks.
+  // No conditional nodes, or a body that touches the border: the host looks.
   if (!guarded || !parts_.guard->is_raised(stream)) return;
   parts_.guard->lower(stream);
   fallback->launch(stream, scratch, part, layout);
