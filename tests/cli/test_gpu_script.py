@@ -58,14 +58,23 @@ def test_all_steps_run_with_what_they_need(machine):
     assert len(summary) == 13 and all(verdict.startswith("passed, ") for verdict in summary.values()), summary
     text = {path.name: path.read_text() for path in machine.results.iterdir()}
     assert text["device.txt"].startswith("GPU 0: A GPU\ncommit ")
-    assert "shard 7 of 8, arch own, --gtest_brief=1 --gtest_filter=-Kernels/*:ResidentSplit.*" in text["tests-shard7.txt"]
+    assert "shard 7 of 8, arch own, --gtest_brief=1 --gtest_filter=-Kernels/*:*MemoryStaysFlat*" in text["tests-shard7.txt"]
+    assert "shard  of , arch own, --gtest_filter=*MemoryStaysFlat*" in text["tests.txt"], "beside nobody else"
     assert "--gtest_filter=ResidentSplit.*" in text["split.txt"] and "resident #1 split-c8" in text["split.txt"]
     assert "arch compute_80" in text["portable-shard0.txt"] and "PASSED" in text["portable.txt"]
-    assert "sanitizer --tool racecheck --error-exitcode 1" in text["racecheck.txt"]
+    assert "sanitizer --tool racecheck --error-exitcode 1" in text["racecheck-shard7.txt"]
+    assert "--report-api-errors no" in text["memcheck-shard0.txt"]
     assert "gnomon bench --device cuda:0 --budget 200 --json" in text["bench.txt"]
     assert "-m gnomon.bench --device cuda --budget 360 --json" in text["peers.txt"]
     assert "shape14.py --dtype f32" in text["shape14-f32.txt"]
     assert text["first-calls.txt"].splitlines()[:3] == [f"shape 1, {kept} kept: 1.5 s" for kept in ("nothing", "kernels", "plans")]
+
+
+def test_the_commit_may_be_told(machine):
+    machine.environment["COMMIT"] = "0123456789ab"
+    machine.run("info", "bench")
+    assert (machine.results / "device.txt").read_text().endswith("commit 0123456789ab\n")
+    assert "commit=0123456789ab" in (machine.results / "bench.txt").read_text()
 
 
 def test_a_step_that_hangs_is_ended_with_all_it_started(machine):
