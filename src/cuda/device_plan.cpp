@@ -72,6 +72,8 @@ void DevicePlan::run_slice(std::int64_t slice, const Arena::Use& use, CUstream s
   std::byte* const scratch = use.data();
   if (use.captured()) {
     // A graph cannot be launched into a capture, and nobody can look at the flag: the capture gets the exact pass.
+    parts_.machine->keep_for_captures(parts_.guard);
+    parts_.machine->keep_for_captures(fallback ? parts_.fallback : parts_.pass);
     return (fallback ? *fallback : pass).launch_captured(stream, scratch, part, layout);
   }
   const CUstream ours = parts_.machine->captures;

@@ -1,5 +1,7 @@
 #include "cuda/machine.hpp"
 
+#include <algorithm>
+
 namespace gnomon::cuda {
 
 std::shared_ptr<const ResidentWeights> Machine::resident_weights() {
@@ -9,6 +11,10 @@ std::shared_ptr<const ResidentWeights> Machine::resident_weights() {
                                                             weights.copy(DType::f32, kernels, ours), ours);
   resident_weights_ = made;
   return made;
+}
+
+void Machine::keep_for_captures(std::shared_ptr<const void> what) {
+  if (what && std::ranges::find(captured_, what) == captured_.end()) captured_.push_back(std::move(what));
 }
 
 DnnSession& Machine::cudnn_session() {

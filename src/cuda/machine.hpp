@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "cuda/arena.hpp"
 #include "cuda/cudnn_session.hpp"
@@ -34,12 +35,16 @@ class Machine {
   std::shared_ptr<const ResidentWeights> resident_weights();
   DnnSession& cudnn_session();  // made when first asked for; environment error where there is no cuDNN
   Stream ours;                  // for uploads and checks
+  // What the kernels of a captured call read and write beside its scratch: its graph may be launched when the plan is
+  // long gone. Under the arena's lock.
+  void keep_for_captures(std::shared_ptr<const void> what);
   Stream captures;  // under the arena's lock: what another thread puts on a captured stream becomes part of the graph
 
  private:
   std::mutex mutex_;
   std::weak_ptr<const ResidentWeights> resident_weights_;
   std::unique_ptr<DnnSession> cudnn_session_;
+  std::vector<std::shared_ptr<const void>> captured_;  // last: dies before what it refers to
 };
 
 }  // namespace gnomon::cuda

@@ -50,7 +50,7 @@ struct ProductSpec {
 
 class Product {
  public:
-  // `choice`: which of the library's suggestions, best guess first, those without workspace ahead of the others.
+  // `choice`: which of the library's suggestions, best guess first; in 16 bits those without workspace ahead.
   // Environment error when it has no such: the shape is one that it does not do, or has fewer algorithms for.
   Product(const BlasHandle& handle, const ProductSpec& spec, int choice = 0);
 

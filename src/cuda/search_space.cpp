@@ -335,6 +335,8 @@ std::vector<std::string> approximations(const StackConfig& config, const Choices
   if (c.precision == Precision::tf32) labels.push_back("all products in tf32");
   if (c.precision == Precision::fp16) labels.push_back("all products and attention in fp16");
   if (c.precision == Precision::bf16) labels.push_back("all products and attention in bf16");
+  if (c.path == Path::resident && config.activation != Activation::relu)
+    labels.push_back("GELU by the hardware's tanh");
   if (has_paired_activation(c)) labels.push_back("the activation in fp16");
   if (approximates_activation(config, c)) labels.push_back("GELU in its tanh form in place of erf");
   return labels;
