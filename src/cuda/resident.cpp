@@ -128,13 +128,8 @@ std::vector<ResidentForm> resident_forms(const ResidentSpec& spec, const DeviceP
 KernelSource resident_source(const ResidentSpec& spec, const ResidentForm& form) {
   if (form.split) return split_source(spec, form);
   if (form.portable) return portable_source(spec, form);
-  const Choices c = resident_choices(spec, form);
   return {.file = "resident.cuh",
-          .expression =
-              fmt::format("gnomon::kernels::resident::resident_stack<gnomon::kernels::resident::Stack<{}, {}, {}, {}, "
-                          "{}, {}, {}, {}, {}, {}, {}, {}>>",
-                          c.seq, c.model, c.heads, c.hidden, c.causal, c.pre_norm, c.final_norm, c.masked,
-                          static_cast<int>(c.activation), c.paired_activation, c.groups, c.cluster),
+          .expression = resident_expression("resident_stack", "Stack", resident_choices(spec, form)),
           .defines = {}};
 }
 

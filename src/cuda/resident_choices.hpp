@@ -1,6 +1,10 @@
 // What the resident kernel's forms are compiled with, of a spec and a form.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <string>
+
 #include "cuda/resident.hpp"
 
 namespace gnomon::cuda {
@@ -31,6 +35,14 @@ inline kernels::resident::Choices resident_choices(const ResidentSpec& spec, con
           .paired_activation = form.paired_activation,
           .groups = form.split ? static_cast<int>(c.d_model / 64) : form.groups,
           .cluster = form.cluster};
+}
+
+// A kernel for a stack as a type that takes all choices: "resident_stack", "Stack".
+inline std::string resident_expression(const char* kernel, const char* stack, const kernels::resident::Choices& c) {
+  return fmt::format(
+      "gnomon::kernels::resident::{}<gnomon::kernels::resident::{}<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>>",
+      kernel, stack, c.seq, c.model, c.heads, c.hidden, c.causal, c.pre_norm, c.final_norm, c.masked,
+      static_cast<int>(c.activation), c.paired_activation, c.groups, c.cluster);
 }
 
 }  // namespace gnomon::cuda

@@ -74,13 +74,8 @@ std::vector<ResidentForm> portable_forms(const ResidentSpec& spec, const DeviceP
 }
 
 KernelSource portable_source(const ResidentSpec& spec, const ResidentForm& form) {
-  const auto c = resident_choices(spec, form);
   return {.file = "resident_portable.cuh",
-          .expression =
-              fmt::format("gnomon::kernels::resident::resident_portable<gnomon::kernels::resident::PortableStack<{}, "
-                          "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>>",
-                          c.seq, c.model, c.heads, c.hidden, c.causal, c.pre_norm, c.final_norm, c.masked,
-                          static_cast<int>(c.activation), c.paired_activation, c.groups, c.cluster),
+          .expression = resident_expression("resident_portable", "PortableStack", resident_choices(spec, form)),
           .defines = {}};
 }
 

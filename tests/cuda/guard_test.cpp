@@ -79,11 +79,6 @@ constexpr const char* kWays[] = {"precision=fp16 graph=on slices=all", "precisio
 
 class CudaGuardWays : public CudaGuard, public testing::WithParamInterface<std::tuple<const char*, const char*>> {
  protected:
-  void SetUp() override {
-    CudaGuard::SetUp();
-    if (!IsSkipped() && way().starts_with("path=resident") && properties().major != 9)
-      GTEST_SKIP() << "the resident kernel takes compute capability 9.0";
-  }
   static std::string text() { return std::get<0>(GetParam()); }
   static std::string way() { return std::get<1>(GetParam()); }
 };

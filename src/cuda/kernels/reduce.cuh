@@ -26,8 +26,9 @@ __device__ __forceinline__ float max_lanes(float v) {
 // read the first.
 template <int kLanes, int kSums>
 __device__ __forceinline__ void sum_group(float (&v)[kSums], float (&slots)[kSums][32]) {
+  constexpr int kOfWarp = kLanes <= 32 ? kLanes : 32;
 #pragma unroll
-  for (int s = 0; s < kSums; ++s) v[s] = sum_lanes < kLanes <= 32 ? kLanes : 32 > (v[s]);
+  for (int s = 0; s < kSums; ++s) v[s] = sum_lanes<kOfWarp>(v[s]);
   if constexpr (kLanes > 32) {  // the block is one group
 #pragma unroll
     for (int s = 0; s < kSums; ++s) {
