@@ -149,8 +149,9 @@ struct Group {
   // What the group's warps stored, its products may read.
   __device__ __forceinline__ void publish_queries() const {
     publish_shared_writes();
-    named_barrier(1 + (first_slot() + tile) % S::c.groups, 128);
+    named_barrier(group_barrier(), 128);
   }
+  __device__ __forceinline__ u32 group_barrier() const { return 1 + (first_slot() + tile) % S::c.groups; }
 
   // The sequence's other warpgroups may read this tile's keys; those in other CTAs get a copy.
   __device__ __forceinline__ void publish_keys() {
@@ -422,7 +423,7 @@ struct Group {
     operand_of(a, vectors, S::l.gain2, S::l.shift2, eps);
     feed_forward_block(a, vectors);
     if constexpr (!S::c.pre_norm) norm(vectors, S::l.gain2, S::l.shift2, eps);
-    stream.release_vectors();
+    stream.release_vectors(group_barrier());
     stream.end_layer();
     ++layers_done;
   }

@@ -190,9 +190,6 @@ struct RowTiles {
     const u32 at = shared_base() + S::l.partials_at + pair * (kStep * (kValues + 4)) + split_thread<S>() % 32 * 4;
     if (part == 0) {
       meet<kFirst>(0, parity);
-      named_barrier(6 + pair, 64);
-      merge(at);
-      finish();
     } else {
       if (end() > kFirst) meet<S::l.keys - kFirst>(kFirst, parity);
 #pragma unroll
@@ -202,7 +199,11 @@ struct RowTiles {
         store_shared(at + (kValues + r) * kStep, __float_as_uint(largest[0][r]));
         store_shared(at + (kValues + 2 + r) * kStep, __float_as_uint(sum[0][r]));
       }
-      named_barrier(6 + pair, 64);
+    }
+    named_barrier(6 + pair, 64);  // one instruction for both: synccheck takes two for threads gone astray
+    if (part == 0) {
+      merge(at);
+      finish();
     }
   }
   __device__ __forceinline__ void merge(u32 at) {

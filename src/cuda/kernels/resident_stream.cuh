@@ -43,7 +43,7 @@ struct Barriers {
         const bool own = S::c.groups >= S::l.tiles || tile == first_slot % S::l.tiles;
         arrivals = own ? 4 : 1;  // the warps that store them, or the bytes of another CTA
       } else if (barrier >= vectors_empty(0)) {
-        arrivals = kWarps;
+        arrivals = S::c.groups;
       } else if (barrier >= empty(0) && barrier < vectors_full(0)) {
         arrivals = kWarps * S::c.cluster;  // a stage is refilled in all CTAs at once
       }
@@ -208,9 +208,12 @@ struct Consumer {
     return shared_base() + S::l.vectors_at + vectors_at.stage * 4 * S::l.layer_floats + threadIdx.x % 4 * 16;
   }
 
-  __device__ __forceinline__ void release_vectors() {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier::arrive(barriers::vectors_empty(vectors_at.stage));
+  // By one thread of the warpgroup, behind its barrier: the next layer's first product brings its warps together
+  // anyway, and the order of these reads and the next copy is seen by racecheck, which a warp's own meeting (no
+  // instruction where the compiler knows the warp to be together) is not.
+  __device__ __forceinline__ void release_vectors(u32 group_barrier) {
+    named_barrier(group_barrier, 128);
+    if (threadIdx.x % 128 == 0) mbarrier::arrive(barriers::vectors_empty(vectors_at.stage));
     vectors_at.advance();
   }
 };
