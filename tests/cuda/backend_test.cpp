@@ -25,18 +25,22 @@ TEST_F(CudaBackendTest, StackInFp32IsExact) {
   }
 }
 
-TEST_F(CudaBackendTest, StackInReducedPrecisionMeetsTheContract) {
-  for (const char* text :
-       {"b4 s100 d128 h4 l3 f512", "b3 s40 d128 h4 l2 f512 bi mask", "b2 s33 d256 h4 l2 f512 pre finalnorm mask",
-        "b2 s64 d128 h2 l2 f256 relu", "b2 s20 d128 h4 l2 f512 gelu_tanh f16", "b2 s20 d128 h4 l2 f512 bf16",
-        "b3 s20 d128 h4 l2 f512 inplace mask", "b2 s20 d128 h4 l2 f512 nobias"}) {
-    Posed posed(text, 3);
-    for (const char* changes :
-         {"precision=fp16 graph=on", "precision=fp16 graph=off gemm_gelu=off", "precision=fp16 fused_norm=off",
-          "precision=fp16 fused_qkv=off", "precision=fp16 slices=1 graph=on", "precision=fp16 compact=on slices=1"})
-      expect_right(posed, changes, posed.problem.dtype == DType::bf16 ? 4 : 1);
-  }
+// A test for each stack, so that shards and sanitizers can share them.
+class CudaReducedPrecision : public CudaBackendTest, public testing::WithParamInterface<const char*> {};
+class CudaResident : public CudaBackendTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(CudaReducedPrecision, MeetsTheContract) {
+  Posed posed(GetParam(), 3);
+  for (const char* changes :
+       {"precision=fp16 graph=on", "precision=fp16 graph=off gemm_gelu=off", "precision=fp16 fused_norm=off",
+        "precision=fp16 fused_qkv=off", "precision=fp16 slices=1 graph=on", "precision=fp16 compact=on slices=1"})
+    expect_right(posed, changes, posed.problem.dtype == DType::bf16 ? 4 : 1);
 }
+INSTANTIATE_TEST_SUITE_P(Stacks, CudaReducedPrecision,
+                         testing::Values("b4 s100 d128 h4 l3 f512", "b3 s40 d128 h4 l2 f512 bi mask",
+                                         "b2 s33 d256 h4 l2 f512 pre finalnorm mask", "b2 s64 d128 h2 l2 f256 relu",
+                                         "b2 s20 d128 h4 l2 f512 gelu_tanh f16", "b2 s20 d128 h4 l2 f512 bf16",
+                                         "b3 s20 d128 h4 l2 f512 inplace mask", "b2 s20 d128 h4 l2 f512 nobias"));
 
 // Of 2 * 3 * 37 rows an FFN of 5 d takes parts of 88: the last one overlaps the one before.
 TEST_F(CudaBackendTest, TheCompactFormIsExactInFp32) {
@@ -48,19 +52,19 @@ TEST_F(CudaBackendTest, TheCompactFormIsExactInFp32) {
   }
 }
 
-TEST_F(CudaBackendTest, TheResidentKernelMeetsTheContract) {
-  for (const char* text : {"b4 s100 d128 h4 l3 f512", "b3 s40 d128 h4 l2 f512 bi mask", "b40 s100 d128 h4 l1 f128 mask",
-                           "b2 s33 d64 h4 l2 f128 pre finalnorm mask", "b2 s64 d128 h2 l2 f256 relu inplace",
-                           "b2 s20 d128 h4 l2 f512 gelu_tanh f16", "b2 s20 d128 h4 l2 f512 nobias inplace f16"}) {
-    for (const Layout layout : {Layout::contiguous, Layout::column_slice, Layout::every_other_column}) {
-      SCOPED_TRACE(name_of(layout));
-      Posed posed(text, 20, MaskKind::holes, layout, layout);
-      for (const char* changes :
-           {"path=resident graph=on", "path=resident graph=off", "path=resident slices=1 graph=on"})
-        expect_right(posed, changes);
-    }
+TEST_P(CudaResident, MeetsTheContract) {
+  for (const Layout layout : {Layout::contiguous, Layout::column_slice, Layout::every_other_column}) {
+    SCOPED_TRACE(name_of(layout));
+    Posed posed(GetParam(), 20, MaskKind::holes, layout, layout);
+    for (const char* changes : {"path=resident graph=on", "path=resident graph=off", "path=resident slices=1 graph=on"})
+      expect_right(posed, changes);
   }
 }
+INSTANTIATE_TEST_SUITE_P(Stacks, CudaResident,
+                         testing::Values("b4 s100 d128 h4 l3 f512", "b3 s40 d128 h4 l2 f512 bi mask",
+                                         "b40 s100 d128 h4 l1 f128 mask", "b2 s33 d64 h4 l2 f128 pre finalnorm mask",
+                                         "b2 s64 d128 h2 l2 f256 relu inplace", "b2 s20 d128 h4 l2 f512 gelu_tanh f16",
+                                         "b2 s20 d128 h4 l2 f512 nobias inplace f16"));
 
 TEST_F(CudaBackendTest, MasksOfEveryKind) {
   for (const MaskKind kind : kMaskKinds) {
