@@ -29,10 +29,11 @@ Arena::Claim::~Claim() {
 Arena::Use::Use(Arena& arena, const Claim& claim, CUstream stream)
     : arena_(arena), lock_(arena.mutex_), stream_(stream), captured_(is_capturing(stream)) {
   if (captured_) {
-    data_ = arena.captured_.emplace_back(claim.bytes()).data();
+    scratch_.data = arena.captured_.emplace_back(claim.bytes()).data();
+    scratch_.zeros = arena.captured_.emplace_back(arena.zeros()).as<std::uint32_t>();
     return;
   }
-  data_ = arena.at_least(claim.bytes());
+  scratch_ = {arena.at_least(claim.bytes()), arena.zeros_.as<std::uint32_t>()};
   if (arena.used_ && arena.last_ != stream)
     check(driver().cuStreamWaitEvent(stream, arena.done_, 0), "cuStreamWaitEvent");
 }
@@ -57,6 +58,13 @@ std::byte* Arena::at_least(std::size_t bytes) {
     buffer_ = DeviceBuffer(bytes);
   }
   return buffer_.data();
+}
+
+DeviceBuffer Arena::zeros() const {
+  DeviceBuffer buffer(Scratch::kZeroBytes);
+  check(driver().cuMemsetD8Async(buffer.address(), 0, buffer.bytes(), ours_), "cuMemsetD8Async");
+  ours_.synchronize();
+  return buffer;
 }
 
 void Arena::wait() const {

@@ -11,6 +11,17 @@
 
 namespace gnomon::cuda {
 
+// What a pass works in. `zeros` are words that are zero when it begins and that it leaves so: state of kernels that
+// count their blocks.
+struct Scratch {
+  static constexpr std::size_t kZeroBytes = 256;
+  std::byte* data = nullptr;
+  std::uint32_t* zeros = nullptr;
+
+  std::byte* operator+(std::size_t at) const { return data + at; }
+  bool operator==(const Scratch&) const = default;
+};
+
 class Arena {
  public:
   Arena();
@@ -41,7 +52,7 @@ class Arena {
     ~Use();
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
-    std::byte* data() const { return data_; }
+    const Scratch& scratch() const { return scratch_; }
     bool captured() const { return captured_; }
 
    private:
@@ -49,7 +60,7 @@ class Arena {
     std::lock_guard<std::mutex> lock_;
     CUstream stream_;
     bool captured_;
-    std::byte* data_;
+    Scratch scratch_;
   };
 
   void wait() const;             // the host, for the last use
@@ -60,9 +71,12 @@ class Arena {
  private:
   std::byte* at_least(std::size_t bytes);
   void release();
+  DeviceBuffer zeros() const;
 
   mutable std::mutex mutex_;
   std::multiset<std::size_t> claims_;
+  const Stream ours_;
+  const DeviceBuffer zeros_ = zeros();
   DeviceBuffer buffer_;
   std::vector<DeviceBuffer> captured_;
   CUevent done_ = nullptr;  // the last use

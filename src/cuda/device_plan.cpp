@@ -69,7 +69,7 @@ void DevicePlan::run_slice(std::int64_t slice, const Arena::Use& use, CUstream s
   const Call part = parts_.pass->part(call, slice);
   WrittenPass& pass = parts_.pass->pass(slice);
   WrittenPass* const fallback = parts_.fallback ? &parts_.fallback->pass(slice) : nullptr;
-  std::byte* const scratch = use.data();
+  const Scratch& scratch = use.scratch();
   if (use.captured()) {
     // A graph cannot be launched into a capture, and nobody can look at the flag: the capture gets the exact pass.
     parts_.machine->keep_for_captures(parts_.guard);

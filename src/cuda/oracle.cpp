@@ -26,7 +26,7 @@ void oracle(Machine& machine, const Call& call) {
   const auto stream = static_cast<CUstream>(call.stream);
   const BorderLayout layout = BorderLayout::of(call);
   for (std::int64_t slice = 0; slice < pass.slices(); ++slice)
-    pass.pass(slice).launch(stream, scratch.data(), pass.part(call, slice), layout);
+    pass.pass(slice).launch(stream, {.data = scratch.data()}, pass.part(call, slice), layout);
   check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 

@@ -25,7 +25,7 @@ BorderLayout BorderLayout::of(const Call& call) {
   return layout;
 }
 
-StepList& WrittenPass::steps_for(std::byte* scratch, const Call& part, const BorderLayout& layout) {
+StepList& WrittenPass::steps_for(const Scratch& scratch, const Call& part, const BorderLayout& layout) {
   std::erase_if(written_, [&](const Written& w) { return w.scratch != scratch; });  // the arena moved
   const auto found = std::ranges::find(written_, layout, &Written::layout);
   if (found != written_.end()) {
@@ -39,17 +39,18 @@ StepList& WrittenPass::steps_for(std::byte* scratch, const Call& part, const Bor
   return *written_.back().steps;
 }
 
-void WrittenPass::launch(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout) {
+void WrittenPass::launch(CUstream stream, const Scratch& scratch, const Call& part, const BorderLayout& layout) {
   steps_for(scratch, part, layout).run(stream, border_of(part));
 }
 
-void WrittenPass::launch_captured(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout) {
+void WrittenPass::launch_captured(CUstream stream, const Scratch& scratch, const Call& part,
+                                  const BorderLayout& layout) {
   StepList steps;
   pass_->write_steps(steps, scratch, part, layout);
   steps.run(stream, border_of(part));
 }
 
-void WrittenPass::replay(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout,
+void WrittenPass::replay(CUstream stream, const Scratch& scratch, const Call& part, const BorderLayout& layout,
                          WrittenPass* fallback, CUstream ours, bool launched) {
   StepList& steps = steps_for(scratch, part, layout);
   if (!steps.captured(fallback != nullptr))

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/tensor.hpp"
+#include "cuda/arena.hpp"
 #include "cuda/steps.hpp"
 
 namespace gnomon::cuda {
@@ -28,7 +29,7 @@ class Pass {
   virtual ~Pass() = default;
   virtual std::size_t scratch_bytes() const = 0;
   // `part`: the call on this pass's sequences; its addresses are examples.
-  virtual void write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) = 0;
+  virtual void write_steps(StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout) = 0;
 };
 
 // Offsets of buffers, each aligned for any access.
@@ -52,25 +53,25 @@ class WrittenPass {
  public:
   explicit WrittenPass(std::unique_ptr<Pass> pass) : pass_(std::move(pass)) {}
   std::size_t scratch_bytes() const { return pass_->scratch_bytes(); }
-  void launch(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout);
+  void launch(CUstream stream, const Scratch& scratch, const Call& part, const BorderLayout& layout);
   // Into a capture of the caller's, with scratch of its own: the steps for the arena stay as they are.
-  void launch_captured(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout);
+  void launch_captured(CUstream stream, const Scratch& scratch, const Call& part, const BorderLayout& layout);
   // As a graph, captured on `ours` when it is new; after it, in the same graph, `fallback` under its condition (null:
   // none). With `launched`, only the fallback is captured, and the pass goes ahead of it as launches.
-  void replay(CUstream stream, std::byte* scratch, const Call& part, const BorderLayout& layout, WrittenPass* fallback,
-              CUstream ours, bool launched);
+  void replay(CUstream stream, const Scratch& scratch, const Call& part, const BorderLayout& layout,
+              WrittenPass* fallback, CUstream ours, bool launched);
   // Whether a graph could hold it as a fallback.
-  bool body_touches_border(std::byte* scratch, const Call& part, const BorderLayout& layout) {
+  bool body_touches_border(const Scratch& scratch, const Call& part, const BorderLayout& layout) {
     return steps_for(scratch, part, layout).body_touches_border();
   }
 
  private:
   struct Written {
-    std::byte* scratch;
+    Scratch scratch;
     BorderLayout layout;
     std::unique_ptr<StepList> steps;
   };
-  StepList& steps_for(std::byte* scratch, const Call& part, const BorderLayout& layout);
+  StepList& steps_for(const Scratch& scratch, const Call& part, const BorderLayout& layout);
 
   std::unique_ptr<Pass> pass_;
   std::vector<Written> written_;  // the last used one is last

@@ -70,7 +70,7 @@ void PlainPass::add_norm(StepList& steps, const NormAt& at, const float* x, floa
 }
 
 // x is the layer's input and becomes its output; y is a tensor of the same size.
-void PlainPass::add_layer(StepList& steps, std::byte* scratch, std::size_t index, const kernels::MaskBytes& mask,
+void PlainPass::add_layer(StepList& steps, const Scratch& scratch, std::size_t index, const kernels::MaskBytes& mask,
                           float* x, float* y) {
   const Layer& layer = layers_[index];
   const LayerAt& at = machine_.weights.layout().layers[index];
@@ -90,7 +90,7 @@ void PlainPass::add_layer(StepList& steps, std::byte* scratch, std::size_t index
   multiply(layer.q, attended, at.qkv.weight, q);
   multiply(layer.k, attended, at.qkv.weight + d * d, k);
   multiply(layer.v, attended, at.qkv.weight + 2 * d * d, v);
-  attention_.add_steps(steps, scratch, q, k, v, t, mask, workspace);
+  attention_.add_steps(steps, scratch.data, q, k, v, t, mask, workspace);
   multiply(layer.out, t, at.out.weight, q);
   steps.add(ops.add(x, q, y, rows_ * d));
   if (!pre) add_norm(steps, at.norm1, y, x);
@@ -107,7 +107,7 @@ void PlainPass::add_layer(StepList& steps, std::byte* scratch, std::size_t index
   if (!pre) add_norm(steps, at.norm2, last, middle);
 }
 
-void PlainPass::write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) {
+void PlainPass::write_steps(StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout) {
   float *const x = floats(scratch, x_[0]), *const y = floats(scratch, x_[1]);
   add_load(steps, machine_, part, layout, x, {}, nullptr, nullptr, nullptr);
   for (std::size_t i = 0; i < layers_.size(); ++i) add_layer(steps, scratch, i, mask_bytes(part.mask), x, y);

@@ -18,16 +18,16 @@ class PlainPass final : public Pass {
   std::size_t scratch_bytes() const override { return places_.end(); }
   static std::size_t scratch_bytes(const StackConfig& config, std::int64_t sequences, std::int64_t seq,
                                    std::int64_t query_block);
-  void write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) override;
+  void write_steps(StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout) override;
 
  private:
   struct Layer {
     Product q, k, v, out, fc1, fc2;
   };
-  void add_layer(StepList& steps, std::byte* scratch, std::size_t index, const kernels::MaskBytes& mask, float* x,
+  void add_layer(StepList& steps, const Scratch& scratch, std::size_t index, const kernels::MaskBytes& mask, float* x,
                  float* y);
   void add_norm(StepList& steps, const NormAt& at, const float* x, float* y) const;
-  float* floats(std::byte* scratch, std::size_t at) const { return reinterpret_cast<float*>(scratch + at); }
+  float* floats(const Scratch& scratch, std::size_t at) const { return reinterpret_cast<float*>(scratch + at); }
 
   Machine& machine_;
   const StackConfig& config_;

@@ -50,7 +50,7 @@ ResidentPass::ResidentPass(Machine& machine, const ResidentSpec& spec, const Res
   if (guard.commit) result_ = places_.take(elements, size_of(border));
 }
 
-void ResidentPass::write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) {
+void ResidentPass::write_steps(StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout) {
   const std::int64_t rows = spec_.batch * spec_.seq, d = spec_.config.d_model;
   const bool reads = direct(border_, layout.input, layout.input_vec);
   const bool writes = !guard_.commit && direct(border_, layout.output, layout.output_vec);

@@ -20,10 +20,10 @@ class ResidentPass final : public Pass {
                const PassGuard& guard);
 
   std::size_t scratch_bytes() const override { return places_.end(); }
-  void write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) override;
+  void write_steps(StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout) override;
 
  private:
-  float* floats(std::byte* scratch, std::size_t at) const { return reinterpret_cast<float*>(scratch + at); }
+  float* floats(const Scratch& scratch, std::size_t at) const { return reinterpret_cast<float*>(scratch + at); }
 
   Machine& machine_;
   const ResidentSpec spec_;

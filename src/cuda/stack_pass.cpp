@@ -64,11 +64,6 @@ StackPass::StackPass(Machine& machine, const Choices& choices, std::int64_t sequ
       ffn_rows_(ffn_rows(config_, choices, rows_)),
       wide_(machine.weights.copy(DType::f32, machine.kernels, machine.ours)),
       weights_(machine.weights.copy(type_, machine.kernels, machine.ours)) {
-  if (masked && choices.fused_attention) {
-    mask_state_ = DeviceBuffer(256);
-    check(driver().cuMemsetD8Async(mask_state_.address(), 0, mask_state_.bytes(), machine.ours), "cuMemsetD8Async");
-    machine.ours.synchronize();
-  }
   if (choices.fused_attention) {
     const AttentionSpec spec = attention_spec(config_, choices, sequences, seq, masked);
     if (choices.tile == kCudnnTile) {
@@ -168,7 +163,7 @@ void StackPass::place(std::size_t workspace) {
 // Writes the steps of one pass.
 class StackPass::Writer {
  public:
-  Writer(StackPass& pass, StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout)
+  Writer(StackPass& pass, StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout)
       : pass_(pass),
         machine_(pass.machine_),
         c_(pass.config_),
@@ -235,7 +230,7 @@ class StackPass::Writer {
 
   void classify() {
     mask_ = ClassifiedMask::place(at(pass_.mask_), pass_.sequences_, pass_.seq_);
-    mask_->state = pass_.mask_state_.as<kernels::u32>();
+    mask_->state = scratch_.zeros;
     auto launch = classify_mask(machine_.kernels, pass_.sequences_, pass_.seq_, *mask_);
     launch.params.mask = mask_bytes(part_.mask);
     launch.params.call = told_;
@@ -258,8 +253,9 @@ class StackPass::Writer {
                at(pass_.q_[part]));
     if (pass_.plain_attention_) {
       const auto floats = [&](std::size_t place) { return reinterpret_cast<float*>(at(place)); };
-      pass_.plain_attention_->add_steps(steps_, scratch_, floats(pass_.q_[0]), floats(pass_.q_[1]), floats(pass_.q_[2]),
-                                        floats(pass_.attended_), mask_bytes(part_.mask), at(pass_.workspace_));
+      pass_.plain_attention_->add_steps(steps_, scratch_.data, floats(pass_.q_[0]), floats(pass_.q_[1]),
+                                        floats(pass_.q_[2]), floats(pass_.attended_), mask_bytes(part_.mask),
+                                        at(pass_.workspace_));
     } else if (pass_.cudnn_) {
       if (!arguments_)  // the same in every layer
         arguments_ = std::make_shared<const DnnDescriptor>(
@@ -374,7 +370,7 @@ class StackPass::Writer {
   const StackConfig& c_;
   const Choices& choices_;
   StepList& steps_;
-  std::byte* scratch_;
+  const Scratch& scratch_;
   const Call& part_;
   const BorderLayout& layout_;
   std::optional<ClassifiedMask> mask_;
@@ -382,7 +378,7 @@ class StackPass::Writer {
   kernels::CallTensors* told_ = nullptr;  // a fallback's: where its body finds the caller's tensors
 };
 
-void StackPass::write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) {
+void StackPass::write_steps(StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout) {
   Writer(*this, steps, scratch, part, layout).write();
 }
 

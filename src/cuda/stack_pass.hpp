@@ -21,7 +21,7 @@ class StackPass final : public Pass {
             bool masked, const PassGuard& guard, std::int64_t query_block = 0);
 
   std::size_t scratch_bytes() const override { return places_.end(); }
-  void write_steps(StepList& steps, std::byte* scratch, const Call& part, const BorderLayout& layout) override;
+  void write_steps(StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout) override;
 
  private:
   struct Layer {
@@ -50,7 +50,6 @@ class StackPass final : public Pass {
   std::optional<PlainAttention> plain_attention_;
   std::optional<AttentionTile> tile_;
   std::shared_ptr<const DnnAttention> cudnn_;  // in place of our own
-  DeviceBuffer mask_state_;
   Places places_;
   std::size_t x_ = 0, n_ = 0, q_[3] = {}, attended_ = 0, branch_ = 0, hidden_ = 0, branch2_ = 0, sum_ = 0, mask_ = 0,
               result_ = 0, told_ = 0, workspace_ = 0;

@@ -154,35 +154,87 @@ TEST_F(CudaGuard, TheCheckMayBeTurnedOffAndOn) {
   }
 }
 
+// A call captured by its caller.
+class Captured {
+ public:
+  Captured(Plan& plan, Call call) {
+    const cuda::Stream stream;
+    call.stream = stream;
+    cuda::check(cuda::driver().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+    plan.run(call);
+    cuda::check(cuda::driver().cuStreamEndCapture(stream, &graph_), "cuStreamEndCapture");
+    cuda::check(cuda::driver().cuGraphInstantiate(&exec_, graph_, 0), "cuGraphInstantiate");
+  }
+  ~Captured() {
+    cuda::driver().cuGraphExecDestroy(exec_);
+    cuda::driver().cuGraphDestroy(graph_);
+  }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+  void replay(CUstream stream) const { cuda::check(cuda::driver().cuGraphLaunch(exec_, stream), "cuGraphLaunch"); }
+
+ private:
+  CUgraph graph_ = nullptr;
+  CUgraphExec exec_ = nullptr;
+};
+
 // A captured call has nothing in common with calls that go on beside its replays.
 TEST_F(CudaGuard, ReplaysOfAnOuterCaptureGoOnBesideCalls) {
   for (const char* text : {"b4 s20 d64 h4 l2 f128", "b4 s20 d64 h4 l2 f128 inplace"}) {
     SCOPED_TRACE(text);
     const Ranged ranged(text, "precision=fp16 graph=on slices=all");
     const cuda::Stream outer, inner;
-    const auto captured = ranged.ask(false);
-    cuda::check(cuda::driver().cuStreamBeginCapture(outer, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
-    ranged.call(*captured, outer);
-    CUgraph graph = nullptr;
-    CUgraphExec exec = nullptr;
-    cuda::check(cuda::driver().cuStreamEndCapture(outer, &graph), "cuStreamEndCapture");
-    cuda::check(cuda::driver().cuGraphInstantiate(&exec, graph, 0), "cuGraphInstantiate");
+    const auto asked = ranged.ask(false);
+    const Captured captured(*ranged.plan, asked->card.call());
     Rng rng(test_seed());
     for (int round = 0; round < 30 && !HasFailure(); ++round) {
       SCOPED_TRACE(round);
-      captured->card.input.upload(captured->posed.input);
+      asked->card.input.upload(asked->posed.input);
       const auto beside = ranged.ask(rng() % 2 != 0);
       synchronize();
-      cuda::check(cuda::driver().cuGraphLaunch(exec, outer), "cuGraphLaunch");
+      captured.replay(outer);
       ranged.call(*beside, inner);
       outer.synchronize();
       inner.synchronize();
-      expect_answer(*captured);
+      expect_answer(*asked);
       expect_answer(*beside);
     }
-    cuda::driver().cuGraphExecDestroy(exec);
-    cuda::driver().cuGraphDestroy(graph);
   }
+}
+
+// Blocks that find a mask's class together, eight short sequences each, are those of one call: two captures and a call
+// begin at the same moment, each with a mask of another class than it had last.
+TEST_F(CudaGuard, MasksOfReplaysAndCallsAreToldApart) {
+  const char* const text = "b4000 s20 d64 h4 l1 f64 mask";
+  const Posed posed[] = {Posed(text, kSeed, MaskKind::all_true), Posed(text, kSeed, MaskKind::holes)};
+  const auto backend = backend_for(posed[0]);
+  const auto plan = backend->prepare(posed[0].problem, with(posed[0], *backend, "precision=fp32 graph=on slices=all"));
+  OnCard cards[] = {OnCard(posed[0]), OnCard(posed[0]), OnCard(posed[0])};
+  const Captured first(*plan, cards[0].call()), second(*plan, cards[1].call());
+  const cuda::Stream streams[3], busy;
+  const cuda::DeviceBuffer large(std::size_t{512} << 20);
+  CUevent begin = nullptr;
+  cuda::check(cuda::driver().cuEventCreate(&begin, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  for (int round = 0; round < 24 && !HasFailure(); ++round) {
+    SCOPED_TRACE(round);
+    const auto kind = [round](int card) { return (round >> card) & 1; };
+    for (int i = 0; i < 3; ++i) cards[i].mask.upload(posed[kind(i)].mask_bytes.data());
+    cuda::check(cuda::driver().cuMemsetD8Async(large.address(), 0, large.bytes(), busy), "cuMemsetD8Async");
+    cuda::check(cuda::driver().cuEventRecord(begin, busy), "cuEventRecord");
+    for (const cuda::Stream& stream : streams)
+      cuda::check(cuda::driver().cuStreamWaitEvent(stream, begin, 0), "cuStreamWaitEvent");
+    first.replay(streams[0]);
+    second.replay(streams[1]);
+    Call call = cards[2].call();
+    call.stream = streams[2];
+    plan->run(call);
+    for (const cuda::Stream& stream : streams) stream.synchronize();
+    for (int i = 0; i < 3; ++i) {
+      const Verdict verdict = cards[i].judge(posed[kind(i)]);
+      EXPECT_TRUE(verdict.fault.empty() && verdict.worst <= 1) << "call " << i << ": " << describe(verdict);
+    }
+  }
+  cuda::driver().cuEventDestroy(begin);
 }
 
 }  // namespace
