@@ -8,10 +8,10 @@
 #include <set>
 
 #include "core/expect_error.hpp"
+#include "cuda/absent_call.hpp"
 #include "cuda/absent_device.hpp"
 #include "cuda/cuda_backend.hpp"
 #include "cuda/device.hpp"
-#include "cuda/device_buffer.hpp"
 #include "cuda/nvrtc.hpp"
 #include "cuda/precompile.hpp"
 #include "plan/planner.hpp"
@@ -64,14 +64,8 @@ class AskedKernelsTest : public testing::Test {
     const AbsentDevice device(architecture);
     const auto weights = std::make_shared<const Weights>(Weights::random(problem.config, 1));
     const auto backend = make_cuda_backend(0, weights, constraints, compiler);
-    const DeviceBuffer input(static_cast<std::size_t>(problem.elements()) * size_of(problem.dtype)),
-        output(input.bytes()), mask(static_cast<std::size_t>(problem.tokens()));
-    const std::array<std::int64_t, 3> shape = {problem.batch, problem.seq, problem.config.d_model};
-    Call call;
-    call.input = ConstTensorView::contiguous(input.data(), problem.dtype, shape);
-    call.output = TensorView::contiguous(problem.inplace ? input.data() : output.data(), problem.dtype, shape);
-    if (problem.mask) call.mask = MaskView{mask.as<std::uint8_t>(), {problem.batch, problem.seq}, {problem.seq, 1}};
-    Planner(*backend, steady_clock()).plan(problem, call, {.budget_seconds = 0.5, .constraints = constraints});
+    const test::AbsentCall absent(problem);
+    Planner(*backend, steady_clock()).plan(problem, absent.call, {.budget_seconds = 0.5, .constraints = constraints});
   }
 };
 
