@@ -20,6 +20,7 @@ from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 
 from ._errors import expect
+from ._glance import ATTRIBUTES, TENSORS, glance
 
 
 def _is_call_hook(name: str) -> bool:
@@ -57,29 +58,32 @@ class Watch:
     def __init__(self, root: nn.Module, parts: Sequence[nn.Module]):
         modules = [root, *parts]
         self._modules = list(modules[1:])
-        self._types = list(map(type, self._modules))
         own = [kind for kind in type(root).__mro__ if "forward" in vars(kind)]  # the last word is Gnomon's, the rest is not
-        classes = dict.fromkeys([*self._types, *own, *_METHODS])
+        classes = dict.fromkeys([*map(type, self._modules), *own, *_METHODS])
         methods: List[Any] = [(kind, name) for kind in classes for name in _methods_of(kind)]
         methods += [(F, name) for name in FUNCTIONS]
         self._owners, self._methods = [owner for owner, _ in methods], [name for _, name in methods]
-        self._code = list(map(getattr, self._owners, self._methods))
-        # dict equality looks at identities first, so it is as cheap as it is thorough.
         self._dicts = [vars(part) for part in parts]
-        self._copies = [dict(d) for d in self._dicts]
-        self._own = _OwnAttributes(root)
         self._containers = [m._modules for m in modules if m._modules]
-        self._children = [dict(c) for c in self._containers]
         self._holders = [h for m in modules for h in (m._parameters, m._buffers) if h]
-        self._held = [dict(h) for h in self._holders]
-        self._tensors = [t for held in self._held for t in held.values() if t is not None]
-        # Tensors are compared by identity first; another one of several elements is an error, and so a change. One of a
-        # single element could pass for equal.
-        self._single = [(h, n, t) for h in self._holders for n, t in h.items() if t is not None and t.numel() < 2]
+        self._hooks = [*chain.from_iterable(map(hooks_of, parts)), *GLOBAL_HOOKS]
+        self._tensors = [t for held in self._holders for t in held.values() if t is not None]
         expect(
             not any(t.is_inference() for t in self._tensors),
             "parameters were made in inference mode, where PyTorch does not count changes: make the module outside of it",
         )
+        watched = [vars(root), *self._dicts, *self._containers, *self._holders, *self._hooks, vars(F)]
+        self._glance = glance(watched, classes, self._modules, self._tensors)  # first: what changes beside the rest is seen
+        self._types = list(map(type, self._modules))
+        self._code = list(map(getattr, self._owners, self._methods))
+        # dict equality looks at identities first, so it is as cheap as it is thorough.
+        self._copies = [dict(d) for d in self._dicts]
+        self._own = _OwnAttributes(root)
+        self._children = [dict(c) for c in self._containers]
+        self._held = [dict(h) for h in self._holders]
+        # Tensors are compared by identity first; another one of several elements is an error, and so a change. One of a
+        # single element could pass for equal.
+        self._single = [(h, n, t) for h in self._holders for n, t in h.items() if t is not None and t.numel() < 2]
         self._versions = list(map(_version, self._tensors))
         self._aliases = [t.detach() for t in self._tensors]
         self._addresses = list(map(torch.Tensor.data_ptr, self._tensors))
@@ -87,7 +91,6 @@ class Watch:
         # or another of the module's tensors is not.
         self._matrices = [t for t in self._tensors if t.dim() > 1 and t.is_contiguous()]
         self._others = [(t, a) for t, a in zip(self._tensors, self._aliases) if not t.is_contiguous()]
-        self._hooks = [*chain.from_iterable(map(hooks_of, parts)), *GLOBAL_HOOKS]
         self._had_hooks = any(self._hooks)
         self._handles = RemovableHandle.next_id
 
@@ -102,6 +105,17 @@ class Watch:
             if not self._same_hook_holders():
                 return False
             self._handles = RemovableHandle.next_id
+        if self._glance is None:
+            return self._same_attributes(root) and self._same_contents()
+        found = self._glance.look()
+        if found & ATTRIBUTES:
+            changes = self._glance.changes()
+            if not self._same_attributes(root):
+                return False
+            self._glance.settle(changes)
+        return not found & TENSORS or self._same_contents()
+
+    def _same_attributes(self, root: nn.Module) -> bool:
         return (
             self._dicts == self._copies
             and self._own.as_before(vars(root))
@@ -111,7 +125,11 @@ class Watch:
             and self._containers == self._children
             and self._holders == self._held
             and (not self._single or all(holder[name] is tensor for holder, name, tensor in self._single))
-            and list(map(_version, self._tensors)) == self._versions
+        )
+
+    def _same_contents(self) -> bool:
+        return (
+            list(map(_version, self._tensors)) == self._versions
             and list(map(torch.Tensor.data_ptr, self._tensors)) == self._addresses
             and all(map(torch.Tensor.is_contiguous, self._matrices))
             and (not self._others or all(t.is_set_to(alias) for t, alias in self._others))

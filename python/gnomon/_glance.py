@@ -1,0 +1,146 @@
+"""One look in C at all that a watch watches, an eighth of the time that comparing it in Python takes; src/api/python_watch.cpp
+has the other half. Dictionaries are watched by CPython itself (3.12), tensors are read through DLPack's interface for C
+(PyTorch 2.10 and later). Where one of the two is missing, that half is compared in Python as ever.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import sys
+import sysconfig
+import weakref
+from pathlib import Path
+from typing import Any, Callable, Iterable, Optional, Sequence, Tuple
+
+import torch
+
+from ._library import library
+
+ATTRIBUTES, TENSORS = 1, 2  # what has to be looked at more closely
+_VERSION_OF = "_ZNK2at10TensorBase8_versionEv"  # at::TensorBase::_version() const
+_EXCHANGE = b"dlpack_exchange_api"
+
+
+class Glance:
+    """Objects are held by their addresses only: its owner keeps them alive."""
+
+    def __init__(self, handle: Any, lib: Any):
+        self.look: Callable[[], int] = functools.partial(lib.gnomon_watch_look, handle)
+        self.changes: Callable[[], int] = lib.gnomon_watch_changes
+        self._settle = functools.partial(lib.gnomon_watch_settle, handle)
+        weakref.finalize(self, lib.gnomon_watch_destroy, handle).atexit = False
+
+    def settle(self, changes: int) -> None:
+        """Attributes are as they were, says who compared them after reading `changes`."""
+        self._settle(ctypes.c_uint64(changes))
+
+
+def glance(
+    dicts: Iterable[Any], kinds: Iterable[type], modules: Sequence[Any], tensors: Sequence[torch.Tensor]
+) -> Optional[Glance]:
+    """From now on: changes of the dictionaries and of the classes, other classes of the modules, other contents of the tensors.
+    None where C can see neither half."""
+    lib, watcher, (exchange, version_of) = _functions(), _dict_watcher(), _tensor_readers()
+    if not _is_known_build() or (watcher is None and exchange is None):
+        return None
+    try:
+        if watcher is not None:
+            for each in [*dicts, *map(_dict_of, {base for kind in kinds for base in kind.__mro__ if base is not object})]:
+                _python().PyDict_Watch(watcher, ctypes.py_object(each))
+        handle = lib.gnomon_watch_create(
+            watcher is not None,
+            len(modules),
+            _addresses(map(id, modules)),
+            _addresses(map(id, map(type, modules))),
+            exchange,
+            version_of,
+            len(tensors),
+            _addresses(map(id, tensors)),
+            _addresses(t._cdata for t in tensors),
+            (ctypes.c_int64 * len(tensors))(*[t._version for t in tensors]),
+        )
+    except Exception:  # a tensor that DLPack does not describe: compared in Python
+        return None
+    return None if handle is None else Glance(ctypes.c_void_p(handle), lib)
+
+
+def _addresses(numbers: Iterable[int]) -> Any:
+    found = list(numbers)
+    return (ctypes.c_void_p * len(found))(*found)
+
+
+def _is_known_build() -> bool:
+    return platform.python_implementation() == "CPython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+@functools.lru_cache(maxsize=None)
+def _functions() -> Any:
+    lib = ctypes.PyDLL(str(library().path))  # the interpreter's lock stays held
+    sizes, pointer = ctypes.c_size_t, ctypes.c_void_p
+    lib.gnomon_watch_changes.restype = ctypes.c_uint64
+    lib.gnomon_watch_create.restype = pointer
+    lib.gnomon_watch_create.argtypes = [ctypes.c_bool, sizes, *[pointer] * 4, sizes, *[pointer] * 3]
+    return lib
+
+
+@functools.lru_cache(maxsize=None)
+def _python() -> Any:
+    return ctypes.PyDLL(None)
+
+
+@functools.lru_cache(maxsize=None)
+def _dict_watcher() -> Optional[int]:
+    """None before Python 3.12, in those that forget some stores (3.13), and when other packages have taken all there are."""
+    if sys.version_info < (3, 12):
+        return None
+    try:
+        watcher = _python().PyDict_AddWatcher(_functions().gnomon_watch_count)
+    except RuntimeError:
+        return None
+    return watcher if _counts_every_store(watcher) else None
+
+
+class _Probe:
+    def __init__(self) -> None:
+        self.value = 0
+
+
+def _counts_every_store(watcher: int) -> bool:
+    """Also where the interpreter keeps attributes in the object itself, and where it has warmed to a store. What stores the value
+    that is there may go uncounted."""
+    changes, probe = _functions().gnomon_watch_changes, _Probe()
+    _python().PyDict_Watch(watcher, ctypes.py_object(vars(probe)))
+    counted = [changes()]
+    for number in range(1, 200):
+        probe.value = number
+        counted.append(changes())
+        setattr(probe, "value", -number)
+        counted.append(changes())
+        object.__setattr__(probe, "other", number)
+        counted.append(changes())
+        del probe.other  # type: ignore[attr-defined]
+        counted.append(changes())
+    return all(after > before for before, after in zip(counted, counted[1:]))
+
+
+def _dict_of(kind: type) -> Any:
+    get = _python().PyType_GetDict
+    get.restype = ctypes.py_object
+    return get(ctypes.py_object(kind))
+
+
+@functools.lru_cache(maxsize=None)
+def _tensor_readers() -> Tuple[Optional[int], Any]:
+    """DLPack's exchange interface and the function that tells a tensor's version, or None twice."""
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return None, None
+    get = _python().PyCapsule_GetPointer
+    get.restype = ctypes.c_void_p
+    try:
+        version_of = getattr(ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")), _VERSION_OF)
+        return get(ctypes.py_object(capsule), _EXCHANGE), ctypes.cast(version_of, ctypes.c_void_p)
+    except (OSError, AttributeError, ValueError):
+        return None, None
