@@ -19,21 +19,26 @@ def engine_device(device: torch.device) -> str:
     raise NotRecognised(f"tensors are on {device}, and Gnomon computes on CPUs and on NVIDIA's GPUs")
 
 
+# Both are what the functions of torch.cuda call, less a lookup of the device and an object made for each answer.
+_stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (lambda index: torch.cuda.current_stream(index).cuda_stream)
+_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None) or torch.cuda.is_current_stream_capturing
+
+
 def current_stream(device: torch.device) -> Optional[ctypes.c_void_p]:
     """The caller's current stream there, as the C interface takes it; None where there are none, as on the CPU. A plain number
     would do for the default stream alone: ctypes passes one as a C int, and half of the address would be lost."""
-    return ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else None
+    return ctypes.c_void_p(_stream_of(device.index)) if device.type == "cuda" else None
 
 
 def tests_weights_late(device: torch.device) -> bool:
     """Whether a call is launched there before the test of the weights, which then costs nothing while the device works. Not
     while a graph is captured: a launch that is thrown away would be a part of it."""
-    return device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
+    return device.type == "cuda" and not _capturing()
 
 
 def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, contiguous, where the library reads weights: itself, or a copy. Raises CallerError while a graph is captured:
     copying from a device ends the capture."""
-    if tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if tensor.device.type == "cuda" and _capturing():
         raise CallerError("weights cannot be read while a CUDA graph is captured: call the module once before the capture")
     return tensor.detach().to("cpu").contiguous()

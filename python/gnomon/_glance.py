@@ -42,7 +42,7 @@ def glance(
 ) -> Optional[Glance]:
     """From now on: changes of the dictionaries and of the classes, other classes of the modules, other contents of the tensors.
     None where C can see neither half."""
-    lib, watcher, (exchange, version_of) = _functions(), _dict_watcher(), _tensor_readers()
+    lib, watcher, (exchange, version_of) = library().locked, _dict_watcher(), _tensor_readers()
     if not _is_known_build() or (watcher is None and exchange is None):
         return None
     try:
@@ -76,16 +76,6 @@ def _is_known_build() -> bool:
 
 
 @functools.lru_cache(maxsize=None)
-def _functions() -> Any:
-    lib = ctypes.PyDLL(str(library().path))  # the interpreter's lock stays held
-    sizes, pointer = ctypes.c_size_t, ctypes.c_void_p
-    lib.gnomon_watch_changes.restype = ctypes.c_uint64
-    lib.gnomon_watch_create.restype = pointer
-    lib.gnomon_watch_create.argtypes = [ctypes.c_bool, sizes, *[pointer] * 4, sizes, *[pointer] * 3]
-    return lib
-
-
-@functools.lru_cache(maxsize=None)
 def _python() -> Any:
     return ctypes.PyDLL(None)
 
@@ -96,7 +86,7 @@ def _dict_watcher() -> Optional[int]:
     if sys.version_info < (3, 12):
         return None
     try:
-        watcher = _python().PyDict_AddWatcher(_functions().gnomon_watch_count)
+        watcher = _python().PyDict_AddWatcher(library().locked.gnomon_watch_count)
     except RuntimeError:
         return None
     return watcher if _counts_every_store(watcher) else None
@@ -110,7 +100,7 @@ class _Probe:
 def _counts_every_store(watcher: int) -> bool:
     """Also where the interpreter keeps attributes in the object itself, and where it has warmed to a store. What stores the value
     that is there may go uncounted."""
-    changes, probe = _functions().gnomon_watch_changes, _Probe()
+    changes, probe = library().locked.gnomon_watch_changes, _Probe()
     _python().PyDict_Watch(watcher, ctypes.py_object(vars(probe)))
     counted = [changes()]
     for number in range(1, 200):

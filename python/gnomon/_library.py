@@ -61,12 +61,13 @@ def library_path() -> Path:
 
 
 class Library:
-    """The loaded library. Calls release the interpreter's lock, so other threads go on meanwhile."""
+    """The loaded library. Calls through `dll` release the interpreter's lock, so other threads go on meanwhile; what reads Python's
+    objects (src/api/python_watch.cpp) is called through `locked`, which keeps it."""
 
     def __init__(self, path: Path):
         self.path = path
         try:
-            self.dll = ctypes.CDLL(str(path))
+            self.dll, self.locked = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
         except OSError as error:
             raise EnvironmentError_(f"cannot load {path}: {error}") from None
         try:
@@ -102,6 +103,10 @@ class Library:
         for name, (result, arguments) in signatures.items():
             function = getattr(self.dll, name)
             function.restype, function.argtypes = result, arguments
+        size = ctypes.c_size_t
+        self.locked.gnomon_watch_create.restype = pointer
+        self.locked.gnomon_watch_create.argtypes = [ctypes.c_bool, size, *[pointer] * 4, size, *[pointer] * 3]
+        self.locked.gnomon_watch_changes.restype = ctypes.c_uint64
         # Without argtypes: its callers pass ctypes objects made beforehand, and converting them again takes time.
         self.forward = self.dll.gnomon_forward
         self.forward.restype = ctypes.c_int

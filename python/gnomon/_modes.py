@@ -39,8 +39,10 @@ if _transforms is _never:
 try:  # before 2.4 it took no argument, and the CPU had a function of its own
     torch.is_autocast_enabled("cpu")
 
+    _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)  # one question for all devices
+
     def _autocast() -> bool:
-        return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+        return _any_autocast() and (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
 
 except TypeError:
     _cpu, _cuda = torch.is_autocast_cpu_enabled, torch.is_autocast_enabled
@@ -57,7 +59,7 @@ def _only_default_device() -> bool:
 
 def unusual() -> Optional[str]:
     """Why the module's own forward must run now, whatever the module is; None when nothing stands against ours."""
-    if _tracing() is not None and _tracing():
+    if _tracing():
         return "torch.jit is tracing"
     if _autocast():
         return "autocast is on"

@@ -3,7 +3,6 @@
 import concurrent.futures
 import copy
 import ctypes
-import types
 
 import pytest
 import torch
@@ -180,11 +179,11 @@ def test_a_streams_whole_address_reaches_the_library(monkeypatch):
     (engine,) = gnomon._state.state_of(module).engines
     take = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)(lambda *arguments: seen.append(arguments[4]) or 0)
     untyped = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.cast(take, ctypes.c_void_p).value)
-    stream = types.SimpleNamespace(cuda_stream=0x55D0A8C01230)
+    stream = 0x55D0A8C01230
     with monkeypatch.context() as patch:
-        patch.setattr(torch.cuda, "current_stream", lambda device: stream)
+        patch.setattr(gnomon._device, "_stream_of", lambda index: stream)
         patch.setattr(gnomon._engine, "current_stream", lambda _: gnomon._device.current_stream(torch.device("cuda", 0)))
         patch.setattr(engine, "_has_streams", True)
         patch.setattr(engine._library, "forward", untyped)
         answered(module, x)
-    assert seen == [stream.cuda_stream]
+    assert seen == [stream]

@@ -13,6 +13,7 @@ import gnomon
 from dropin_support import D, FEW, check, fast, reference
 from gnomon import _glance
 from gnomon._glance import ATTRIBUTES, TENSORS
+from gnomon._library import library
 from gnomon._weights_watch import Watch
 
 watches_dicts = pytest.mark.skipif(_glance._dict_watcher() is None, reason="CPython 3.12 watches dictionaries, 3.13 forgets some stores")
@@ -75,9 +76,8 @@ def test_dictionaries_are_watched():
 @watches_dicts
 def test_an_interpreter_that_forgets_stores_is_found_out(monkeypatch):
     assert _glance._counts_every_store(_glance._dict_watcher())
-    functions = types.SimpleNamespace(gnomon_watch_changes=lambda: 7)
-    watcher = _glance._dict_watcher()
-    monkeypatch.setattr(_glance, "_functions", lambda: functions)
+    watcher, forgetful = _glance._dict_watcher(), types.SimpleNamespace(gnomon_watch_changes=lambda: 7)
+    monkeypatch.setattr(_glance, "library", lambda: types.SimpleNamespace(locked=forgetful))
     assert not _glance._counts_every_store(watcher)
 
 
@@ -183,7 +183,7 @@ class FakeTensor:
         self.read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(DLTensor))(self._read)
         self.tell = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(lambda _: self.version)
         self.exchange = Exchange((major, 0), None, (None,) * 3, ctypes.cast(self.read, ctypes.c_void_p))
-        lib, one = _glance._functions(), _glance._addresses([self.place])
+        lib, one = library().locked, _glance._addresses([self.place])
         return lib.gnomon_watch_create(
             True, 1, _glance._addresses([id(self)]), _glance._addresses([id(type(self))]), ctypes.addressof(self.exchange),
             ctypes.cast(self.tell, ctypes.c_void_p), 1, one, one, (ctypes.c_int64 * 1)(expected_version),
@@ -210,7 +210,7 @@ FIELDS = {
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_each_field_of_a_tensor_counts(field):
-    fake, lib = FakeTensor(), _glance._functions()
+    fake, lib = FakeTensor(), library().locked
     watch = ctypes.c_void_p(fake.watched())
     assert lib.gnomon_watch_look(watch) == 0
     lib.gnomon_watch_count(0, None, None, None)
@@ -244,7 +244,7 @@ def test_tensors_that_are_laid_out_in_another_way_are_not_watched(why):
 
 
 def test_another_class_of_a_module_is_seen():
-    fake, lib = FakeTensor(), _glance._functions()
+    fake, lib = FakeTensor(), library().locked
     watch = ctypes.c_void_p(fake.watched())
     fake.__class__ = type("Other", (FakeTensor,), {})
     assert lib.gnomon_watch_look(watch) == ATTRIBUTES
