@@ -17,7 +17,7 @@ python=${PYTHON:-python3}
 
 steps=(info tests bench split memcheck portable dropin peers racecheck shape14-f16 first-calls synccheck shape14-f32)
 declare -A limits=([info]=30 [tests]=420 [bench]=260 [split]=150 [memcheck]=150 [portable]=150 [dropin]=120 [peers]=420 [racecheck]=240
-                   [shape14-f16]=150 [first-calls]=240 [synccheck]=90 [shape14-f32]=150)
+                   [shape14-f16]=150 [first-calls]=120 [synccheck]=90 [shape14-f32]=150)
 declare -A about=(
   [info]="device, driver, libraries"
   [tests]="the GPU tests, in eight shards side by side"
@@ -29,7 +29,7 @@ declare -A about=(
   [peers]="python -m gnomon.bench with its peers"
   [racecheck]="compute-sanitizer's racecheck"
   [shape14-f16]="shape 14 in fp16, in place, in the memory of a 12 GB card"
-  [first-calls]="planning by a first call: nothing kept, kernels kept, plans kept"
+  [first-calls]="what a first call costs, shapes 1 to 13: nothing kept, kernels kept, plans kept"
   [synccheck]="compute-sanitizer's synccheck"
   [shape14-f32]="shape 14 in fp32, in place, in as much more memory as its tensor is larger"
 )
@@ -38,6 +38,7 @@ shards=8
 some_tests='Stacks/CudaReducedPrecision.*:Stacks/CudaResident.*:CudaBackendTest.AnInputOutside*:CudaBackendTest.PlainPath*'
 some_tests+=':Rows.*:Norm.*:Masks/AttentionMask.*:MaskKernel.*:Judge.*:ActivationKernel.*:PlainOpsKernel.*:Resident*.SuiteShape*:CudaGuard.OneSlice*'
 portable_tests='CudaBackendTest.*:Stacks/*:Rows.*:Norm.*:Masks/*:AttentionKernel.*:MaskKernel.*:Judge.*:ActivationKernel.*:PlainOpsKernel.*'
+portable_tests+=':*CudaGuard*:ResidentPortable.*'
 portable_tests+=':-CudaBackendTest.BatchesAtTheLimits*:CudaBackendTest.AMillionTokens*'
 
 lacks() { # says why a step did not run
@@ -83,21 +84,6 @@ need_torch() {
   export PYTHONPATH=$root/python GNOMON_LIBRARY=$bin/libgnomon.so
 }
 
-first_calls() { # of each shape that fits a first call: three processes, which keep more and more
-  local id kept folder status=0
-  for id in 1 2 3 4 5 6 8 9 10 11 12 7 13; do
-    folder=$work/first-$id
-    for kept in nothing kernels plans; do
-      [[ $kept == kernels ]] && rm -rf "$folder/plans"
-      GNOMON_KERNEL_CACHE=$folder/kernels GNOMON_PLAN_DIR=$folder/plans "$bin/gnomon" bench --device cuda:0 --only "$id" --budget 16 \
-        --note "commit=$commit" --note "kept=$kept" --json "$results/first-calls-$id-$kept.json" > /dev/null ||
-        { echo "shape $id, $kept kept: exit $?"; status=1; }
-      sed -n 's/^ *"planning_seconds": \([0-9.e+-]*\).*/shape '"$id, $kept kept"': \1 s/p' "$results/first-calls-$id-$kept.json"
-    done
-  done
-  return "$status"
-}
-
 engine_tests() {
   [[ ! -x $bin/gnomon_test_engine ]] || "$bin/gnomon_test_engine" --gtest_brief=1 --gtest_filter='DeviceCalls.*'
 }
@@ -126,7 +112,8 @@ run_step() {
            "$python" -m gnomon.bench --device cuda --budget $((limit - 60 > 30 ? limit - 60 : 30)) --json "$results/dropin.json" ;;
     shape14-f16 | shape14-f32) need_torch
                                "$python" "$root/bench/shape14.py" --dtype "${name#shape14-}" --json "$results/$name.json" ;;
-    first-calls) first_calls ;;
+    first-calls) "$bin/gnomon" bench --device cuda:0 --first-calls --only 1,2,3,4,5,6,7,8,9,10,11,12,13 --json "$results/first-calls.json" \
+                   --note "commit=$commit" ;;
     *) echo "no step '$name'"; return 2 ;;
   esac
 }

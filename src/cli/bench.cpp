@@ -9,6 +9,7 @@
 #include "cli/engine_flags.hpp"
 #include "cli/session.hpp"
 #include "cli/text_file.hpp"
+#include "cli/workload.hpp"
 #include "core/error.hpp"
 #include "core/memory.hpp"
 #include "suite.hpp"
@@ -25,7 +26,7 @@ struct Arguments {
   std::string suite, json, csv, shape = "b32 s128 mask";
   std::vector<std::string> only;
   double budget = 0;  // 0: the mode's
-  bool quick = false, replan = false;
+  bool quick = false, replan = false, first_calls = false;
 };
 
 // CLI11's own ranges let nan pass.
@@ -76,10 +77,11 @@ std::string too_large(const BenchRow& row) {
 }
 
 // A row that fails tells why and the others go on.
-RowResult measured(const BenchRow& row, const EngineOptions& options, const RowBudget& budget, ProgressLine& progress) {
+template <typename Measure>
+RowResult guarded(Measure&& measure) {
   RowResult result;
   try {
-    return measure_row(row, options, budget, progress);
+    return measure();
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::caller) throw;
     result.not_run = error.what();
@@ -98,16 +100,35 @@ EngineOptions options_for(const Arguments& arguments, const BenchRow& row, Progr
   return options;
 }
 
+RowResult first_calls_of(const Arguments& arguments, const BenchRow& row, ProgressLine& progress) {
+  EngineOptions options = arguments.engine.options(row.problem);
+  options.progress = progress.planner(row.id);
+  RowResult result;
+  result.first_calls = measure_first_calls(row.problem, weights_of(row.weights, row.problem.config, 1), options);
+  return result;
+}
+
 BenchReport measure(const Arguments& arguments, std::vector<BenchRow> rows) {
   ProgressLine progress;
   BenchReport report;
   report.budget_seconds = arguments.budget > 0 ? arguments.budget : arguments.quick ? quick_budget : default_budget;
   report.cold = arguments.engine.options().constraints.timing == Timing::cold;
+  report.first_calls = arguments.first_calls;
   report.rows = std::move(rows);
   report.results.resize(report.rows.size());
   const double start = steady_clock().now();
   const auto elapsed = [&] { return steady_clock().now() - start; };
 
+  if (arguments.first_calls) {
+    report.budget_seconds = arguments.engine.options().budget_seconds;  // of each planning
+    for (std::size_t i = 0; i < report.rows.size(); ++i) {
+      RowResult& result = report.results[i];
+      result.not_run = too_large(report.rows[i]);
+      if (result.not_run.empty()) result = guarded([&] { return first_calls_of(arguments, report.rows[i], progress); });
+    }
+    report.seconds = elapsed();
+    return report;
+  }
   std::vector<double> plain_seconds;
   for (std::size_t i = 0; i < report.rows.size(); ++i) {
     report.results[i].not_run = too_large(report.rows[i]);
@@ -121,7 +142,8 @@ BenchReport measure(const Arguments& arguments, std::vector<BenchRow> rows) {
     RowResult& result = report.results[budget.order()[place]];
     if (!result.not_run.empty()) continue;
     const RowBudget share = budget.share(place, report.budget_seconds - elapsed(), result.not_run);
-    if (result.not_run.empty()) result = measured(row, options_for(arguments, row, progress), share, progress);
+    if (!result.not_run.empty()) continue;
+    result = guarded([&] { return measure_row(row, options_for(arguments, row, progress), share, progress); });
   }
   report.seconds = elapsed();
   return report;
@@ -163,6 +185,9 @@ void add_bench(CLI::App& app, Session& session) {
   command->add_option("--budget", arguments->budget, "Seconds for the whole bench (default 480), split over the rows")
       ->check(positive_seconds);
   command->add_flag("--replan", arguments->replan, "Neither use nor keep stored plans");
+  command->add_flag("--first-calls", arguments->first_calls,
+                    "Measure what a first call costs, and nothing else: with nothing kept of earlier processes, with "
+                    "compiled kernels kept, with plans kept too");
   command->add_option("--json", arguments->json, "Write JSON to FILE, or - for stdout");
   command->add_option("--csv", arguments->csv, "Write CSV to FILE, or - for stdout");
   command->add_option("--note", arguments->notes, "NAME=VALUE kept in the JSON, as commit=1a2b3c")

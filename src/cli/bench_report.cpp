@@ -137,12 +137,46 @@ Json measured(const BenchRow& row, const RowResult& result) {
           {"host_call_seconds", result.host_call ? json_of(*result.host_call) : Json()}};
 }
 
+Json json_of(const FirstCall& call) {
+  return {{"engine_seconds", call.engine_seconds},
+          {"seconds", call.seconds},
+          {"planning_seconds", call.planning_seconds},
+          {"cut_short", call.cut_short},
+          {"plan", call.plan}};
+}
+
+Json json_of(const FirstCalls& calls) {
+  return {{"nothing_kept", json_of(calls.nothing_kept)},
+          {"kernels_kept", json_of(calls.kernels_kept)},
+          {"plans_kept", json_of(calls.plans_kept)},
+          {"later_seconds", json_of(calls.later)}};
+}
+
 Json json_of(const BenchRow& row, const RowResult& result) {
   Json json = {{"id", row.id}, {"problem", to_string(row.problem)}};
   if (!row.weights.empty()) json["weights"] = row.weights;
   json["not_run"] = result.not_run.empty() ? Json() : Json(result.not_run);
-  if (result.not_run.empty()) json.update(measured(row, result));
+  if (result.not_run.empty()) json.update(result.first_calls ? json_of(*result.first_calls) : measured(row, result));
   return json;
+}
+
+std::string first_calls_table(const BenchReport& report) {
+  Table table(
+      {{"id", false}, {"nothing kept s"}, {"of it planning"}, {"kernels kept s"}, {"plans kept s"}, {"later s"}});
+  for (std::size_t i = 0; i < report.rows.size(); ++i) {
+    const RowResult& result = report.results[i];
+    if (!result.first_calls) {
+      table.add({report.rows[i].id, "not run: " + result.not_run});
+      continue;
+    }
+    const FirstCalls& calls = *result.first_calls;
+    table.add({report.rows[i].id, fmt::format("{:.3f}", calls.nothing_kept.seconds),
+               fmt::format("{:.3f}{}", calls.nothing_kept.planning_seconds, calls.nothing_kept.cut_short ? "*" : ""),
+               fmt::format("{:.3f}", calls.kernels_kept.seconds), fmt::format("{:.3f}", calls.plans_kept.seconds),
+               fmt::format("{:.6f}", calls.later.median)});
+  }
+  return table.text() +
+         "Seconds of the first call of an engine, until its answer is there. *: the planning's budget ended first.\n";
 }
 
 std::string csv_cell(const Json& value) {
@@ -152,6 +186,7 @@ std::string csv_cell(const Json& value) {
 }  // namespace
 
 std::string bench_table(const BenchReport& report) {
+  if (report.first_calls) return first_calls_table(report);
   Table table({{"id", false},
                {"ms"},
                {"quartiles"},

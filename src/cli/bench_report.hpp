@@ -13,6 +13,7 @@ namespace gnomon::cli {
 struct BenchReport {
   double budget_seconds = 0, seconds = 0;
   bool cold = false;                                       // caches were emptied before each timed pass
+  bool first_calls = false;                                // these alone were measured
   std::vector<std::pair<std::string, std::string>> notes;  // the caller's: commit, machine, ...
   std::vector<BenchRow> rows;
   std::vector<RowResult> results;  // one for each row

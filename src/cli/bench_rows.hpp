@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/first_calls.hpp"
 #include "core/weights.hpp"
 #include "engine/engine.hpp"
 #include "plan/statistics.hpp"
@@ -22,6 +23,8 @@ struct RowResult {
   std::string not_run;  // why there is nothing below; empty: it ran
   bool failed = false;  // it broke the contract, or Gnomon broke
 
+  std::optional<FirstCalls> first_calls;  // then nothing below was measured
+
   Candidate winner;
   std::vector<std::string> approximations;
   std::string bound;
@@ -31,8 +34,8 @@ struct RowResult {
   Quartiles plan;  // seconds of Engine::forward
   int samples = 0;
   std::optional<Quartiles> plain;
-  std::string no_plain;               // why the reference path was not timed
-  Interval speedup;                   // over the reference path, pair by pair
+  std::string no_plain;  // why the reference path was not timed
+  Interval speedup;      // over the reference path, pair by pair
   // Seconds of the host alone: of a pass without its kernels on the CPU, of a whole call without the driver's part on a
   // device; and there until a call returns, whose kernels still run.
   std::optional<Quartiles> overhead, host_call;

@@ -151,6 +151,18 @@ def test_bench_lists_what_cannot_run(gnomon):
     assert small["not_run"] is None
 
 
+def test_bench_of_first_calls(gnomon, tmp_path):
+    arguments = ("bench", "--first-calls", SMALL, "b32 s1000000 d1024 h16 f4096", "--plan-budget", "0.5")
+    done = gnomon(*arguments, "--json", "r.json")
+    report = json.loads((tmp_path / "r.json").read_text())
+    row, large = report["rows"]
+    assert row["later_seconds"]["median"] < row["plans_kept"]["seconds"] and "seconds" not in row
+    for kept in ("nothing_kept", "kernels_kept"):
+        assert 0 < row[kept]["planning_seconds"] < row[kept]["seconds"] and row[kept]["plan"].startswith("path=")
+    assert row["plans_kept"]["planning_seconds"] == 0 and row["plans_kept"]["plan"] == row["kernels_kept"]["plan"]
+    assert large["not_run"].startswith("memory: needs at least") and "not run: memory" in done.stdout
+
+
 def test_bench_uses_the_suite_and_a_model(gnomon, weights):
     gnomon("run", weights, "-i", "none.npy", "-o", "y.npy", code=3)
     report = gnomon.json("bench", "--only", "1", "--budget", "5", "--json", "-")
