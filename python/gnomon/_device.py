@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Optional
-
 import torch
 
 from ._errors import CallerError, NotRecognised
@@ -24,16 +22,20 @@ _stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (lambda ind
 _capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None) or torch.cuda.is_current_stream_capturing
 
 
-def current_stream(device: torch.device) -> Optional[ctypes.c_void_p]:
-    """The caller's current stream there, as the C interface takes it; None where there are none, as on the CPU. A plain number
-    would do for the default stream alone: ctypes passes one as a C int, and half of the address would be lost."""
-    return ctypes.c_void_p(_stream_of(device.index)) if device.type == "cuda" else None
+def current_stream(index: int) -> ctypes.c_void_p:
+    """The caller's current stream on the CUDA device of that number, as the C interface takes it. A plain number would do for the
+    default stream alone: ctypes passes one as a C int, and half of the address would be lost."""
+    return ctypes.c_void_p(_stream_of(index))
 
 
-def tests_weights_late(device: torch.device) -> bool:
-    """Whether a call is launched there before the test of the weights, which then costs nothing while the device works. Not
+def has_streams(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
+def tests_weights_late() -> bool:
+    """Whether a call is launched on a device with streams before the test of the weights, which then costs nothing while the device works. Not
     while a graph is captured: a launch that is thrown away would be a part of it."""
-    return device.type == "cuda" and not _capturing()
+    return not _capturing()
 
 
 def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:

@@ -82,6 +82,7 @@ class Engine:
         self._number = next(_numbers)
         self.device = options.get("device", "cpu")
         self._has_streams = self.device != "cpu"
+        self._index = int(self.device.partition(":")[2] or 0)
         settings = make_options(options)
         try:
             weights = _weights(self._library, config, first)
@@ -117,9 +118,11 @@ class Engine:
             finally:
                 self._open = True
 
-    def forward(self, x: torch.Tensor, mask: Optional[torch.Tensor], out: torch.Tensor) -> None:
-        """out = stack(x). x, out: [B, S, d_model], any strides, out may be x; mask: [B, S] bool, True = valid."""
-        key = x.shape, x.stride(), x.dtype, out.stride(), out.dtype
+    def forward(self, x: torch.Tensor, mask: Optional[torch.Tensor], out: torch.Tensor, dense: bool = False) -> None:
+        """out = stack(x). x, out: [B, S, d_model], any strides, out may be x; mask: [B, S] bool, True = valid.
+
+        dense: both are known to be contiguous and of one dtype, which saves asking for the strides."""
+        key = (x.shape, x.dtype) if dense else (x.shape, x.stride(), x.dtype, out.stride(), out.dtype)
         call = _prepared.calls.get(key)
         if call is None:
             call = _prepared.call(key, x, out)
@@ -134,7 +137,7 @@ class Engine:
                 inside.discard(call)
                 with self._lock:
                     inside.add(call)
-            stream = current_stream(x.device) if self._has_streams else None
+            stream = current_stream(self._index) if self._has_streams else None
             problem = self._number + (valid is not None)
             # On a device the call stays in its thread, to which the driver's current context and a capture's mode belong.
             if problem in call.met or self._has_streams or threading.current_thread() is not threading.main_thread():

@@ -34,7 +34,8 @@ class _View:
     def __init__(self, watch: Watch, stack: Optional[Stack], refusal: str, engines: Dict[bool, Engine]):
         self.watch, self.stack, self.refusal, self.engines = watch, stack, refusal, engines
         self.device = torch.device("cpu") if stack is None else stack.device
-        self.runs_modules = stack is not None and stack.parts is not None  # in bind: hooks of theirs must fire once
+        runs_modules = stack is not None and stack.parts is not None  # in bind: hooks of theirs must fire once
+        self.may_launch_first = not runs_modules and _device.has_streams(self.device)
         self.refreshed: object = None  # the State's own when it was begun to be read
 
     def has_weights_of(self, watch: Watch, stack: Stack) -> bool:
@@ -92,7 +93,7 @@ class State:
         view, unwatched_by = self._view, None
         if view is None or view.refreshed is not self._refreshed:
             view = self._look(module)
-        elif may_be_thrown_away and not view.runs_modules and _device.tests_weights_late(view.device):
+        elif view.may_launch_first and may_be_thrown_away and _device.tests_weights_late():
             unwatched_by = view.watch
         elif view.watch.changed(module):
             view = self._look(module)
@@ -136,12 +137,13 @@ class State:
     def answer(self, request: Request, out: Optional[torch.Tensor]) -> Any:
         """Runs the request; `out` (of x's own layout) is made when there is none. Raises CallerError, EnvironmentError_."""
         x = request.x
+        dense = out is None and x.is_contiguous()
         if out is None:
-            out = torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
+            out = torch.empty_like(x) if dense else x.new_empty(x.shape)
         if request.seq_first:
             request.engine.forward(x.transpose(0, 1), request.mask, out.transpose(0, 1))
         else:
-            request.engine.forward(x, request.mask, out)
+            request.engine.forward(x, request.mask, out, dense)
         return out if request.finish is None else request.finish(out)
 
     def fell_back(self, reason: str) -> None:

@@ -87,7 +87,7 @@ def measure(shape: Shape, setting: Setting) -> Dict[str, Any]:
 
 def _bare_call(engine: Any, forward: Any, x: torch.Tensor, out: torch.Tensor) -> Callable[[], Any]:
     source, target = _tensor(x), _tensor(out)
-    arguments = engine._handle, ctypes.byref(source), None, ctypes.byref(target), current_stream(x.device)
+    arguments = engine._handle, ctypes.byref(source), None, ctypes.byref(target), current_stream(x.device.index or 0) if x.is_cuda else None
 
     def bare(_alive: Any = (source, target)) -> Any:
         return forward(*arguments)

@@ -169,7 +169,6 @@ def test_devices_that_no_backend_serves_fall_back():
     with pytest.raises(gnomon._errors.NotRecognised, match="on meta"):
         gnomon._device.engine_device(torch.device("meta"))
     assert gnomon._device.engine_device(torch.device("cuda", 1)) == "cuda:1"
-    assert gnomon._device.current_stream(torch.device("cpu")) is None
 
 
 def test_a_streams_whole_address_reaches_the_library(monkeypatch):
@@ -182,7 +181,6 @@ def test_a_streams_whole_address_reaches_the_library(monkeypatch):
     stream = 0x55D0A8C01230
     with monkeypatch.context() as patch:
         patch.setattr(gnomon._device, "_stream_of", lambda index: stream)
-        patch.setattr(gnomon._engine, "current_stream", lambda _: gnomon._device.current_stream(torch.device("cuda", 0)))
         patch.setattr(engine, "_has_streams", True)
         patch.setattr(engine._library, "forward", untyped)
         answered(module, x)
