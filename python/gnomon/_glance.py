@@ -1,6 +1,6 @@
-"""One look in C at all that a watch watches, an eighth of the time that comparing it in Python takes; src/api/python_watch.cpp
-has the other half. Dictionaries are watched by CPython itself (3.12), tensors are read through DLPack's interface for C
-(PyTorch 2.10 and later). Where one of the two is missing, that half is compared in Python as ever.
+"""One look in C at all that a watch watches, a tenth of the time that comparing it in Python takes; src/api/python_watch.cpp has
+the other half. Dictionaries are watched by CPython itself (3.12), tensors are read by PyTorch's own C functions (since 2.2).
+Where one of the two is missing, that half is compared in Python as ever.
 """
 
 from __future__ import annotations
@@ -12,21 +12,27 @@ import sys
 import sysconfig
 import weakref
 from pathlib import Path
-from typing import Any, Callable, Iterable, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Optional, Sequence
 
 import torch
 
 from ._library import library
 
 ATTRIBUTES, TENSORS = 1, 2  # what has to be looked at more closely
-_VERSION_OF = "_ZNK2at10TensorBase8_versionEv"  # at::TensorBase::_version() const
-_EXCHANGE = b"dlpack_exchange_api"
+_READERS = (
+    "_ZNK2at10TensorBase8_versionEv",  # at::TensorBase::_version() const
+    "aoti_torch_get_data_ptr",
+    "aoti_torch_get_sizes",
+    "aoti_torch_get_strides",
+)
 
 
 class Glance:
     """Objects are held by their addresses only: its owner keeps them alive."""
 
-    def __init__(self, handle: Any, lib: Any):
+    def __init__(self, address: int, is_whole: bool):
+        lib, handle = library().locked, ctypes.c_void_p(address)
+        self.is_whole = is_whole  # nothing is left for Python to compare
         self.look: Callable[[], int] = functools.partial(lib.gnomon_watch_look, handle)
         self.changes: Callable[[], int] = lib.gnomon_watch_changes
         self._settle = functools.partial(lib.gnomon_watch_settle, handle)
@@ -41,29 +47,35 @@ def glance(
     dicts: Iterable[Any], kinds: Iterable[type], modules: Sequence[Any], tensors: Sequence[torch.Tensor]
 ) -> Optional[Glance]:
     """From now on: changes of the dictionaries and of the classes, other classes of the modules, other contents of the tensors.
-    None where C can see neither half."""
-    lib, watcher, (exchange, version_of) = library().locked, _dict_watcher(), _tensor_readers()
-    if not _is_known_build() or (watcher is None and exchange is None):
+    None where C can see neither half. Not seen is a class that is given other bases."""
+    watcher, readers = _dict_watcher(), _tensor_readers()
+    if not _is_known_build() or (watcher is None and readers is None):
         return None
-    try:
-        if watcher is not None:
-            for each in [*dicts, *map(_dict_of, {base for kind in kinds for base in kind.__mro__ if base is not object})]:
-                _python().PyDict_Watch(watcher, ctypes.py_object(each))
-        handle = lib.gnomon_watch_create(
-            watcher is not None,
-            len(modules),
-            _addresses(map(id, modules)),
-            _addresses(map(id, map(type, modules))),
-            exchange,
-            version_of,
-            len(tensors),
-            _addresses(map(id, tensors)),
-            _addresses(t._cdata for t in tensors),
-            (ctypes.c_int64 * len(tensors))(*[t._version for t in tensors]),
-        )
-    except Exception:  # a tensor that DLPack does not describe: compared in Python
-        return None
-    return None if handle is None else Glance(ctypes.c_void_p(handle), lib)
+    if watcher is not None:
+        for each in [*dicts, *map(_dict_of, {base for kind in kinds for base in kind.__mro__ if base is not object})]:
+            _python().PyDict_Watch(watcher, ctypes.py_object(each))
+    objects, types = _addresses(map(id, modules)), _addresses(map(id, map(type, modules)))
+    seen = (_Seen * len(tensors))(*map(_seen, tensors))
+    for reads in (readers, None):  # without the tensors where one of them is laid out in another way
+        if watcher is not None or reads is not None:
+            handle = library().locked.gnomon_watch_create(watcher is not None, len(modules), objects, types, reads, len(seen), seen)
+            if handle is not None:
+                return Glance(handle, watcher is not None and reads is not None)
+    return None
+
+
+class _Readers(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("version", "data", "sizes", "strides")] + [("object_size", ctypes.c_size_t)]
+
+
+class _Seen(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("object", "implementation", "data")]
+    _fields_ += [("version", ctypes.c_int64), ("rank", ctypes.c_int64), ("layout", ctypes.POINTER(ctypes.c_int64))]
+
+
+def _seen(t: torch.Tensor) -> _Seen:
+    layout = (ctypes.c_int64 * (2 * t.dim()))(*t.shape, *t.stride())
+    return _Seen(id(t), t._cdata, t.data_ptr(), t._version, t.dim(), layout)
 
 
 def _addresses(numbers: Iterable[int]) -> Any:
@@ -122,15 +134,11 @@ def _dict_of(kind: type) -> Any:
 
 
 @functools.lru_cache(maxsize=None)
-def _tensor_readers() -> Tuple[Optional[int], Any]:
-    """DLPack's exchange interface and the function that tells a tensor's version, or None twice."""
-    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    if capsule is None:
-        return None, None
-    get = _python().PyCapsule_GetPointer
-    get.restype = ctypes.c_void_p
+def _tensor_readers() -> Any:
+    """A reference to PyTorch's functions, or None."""
     try:
-        version_of = getattr(ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")), _VERSION_OF)
-        return get(ctypes.py_object(capsule), _EXCHANGE), ctypes.cast(version_of, ctypes.c_void_p)
-    except (OSError, AttributeError, ValueError):
-        return None, None
+        lib = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        functions = [ctypes.cast(getattr(lib, name), ctypes.c_void_p) for name in _READERS]
+    except (OSError, AttributeError):
+        return None
+    return ctypes.pointer(_Readers(*functions, torch.Tensor.__base__.__basicsize__))

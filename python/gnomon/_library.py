@@ -105,7 +105,7 @@ class Library:
             function.restype, function.argtypes = result, arguments
         size = ctypes.c_size_t
         self.locked.gnomon_watch_create.restype = pointer
-        self.locked.gnomon_watch_create.argtypes = [ctypes.c_bool, size, *[pointer] * 4, size, *[pointer] * 3]
+        self.locked.gnomon_watch_create.argtypes = [ctypes.c_bool, size, *[pointer] * 3, size, pointer]
         self.locked.gnomon_watch_changes.restype = ctypes.c_uint64
         # Without argtypes: its callers pass ctypes objects made beforehand, and converting them again takes time.
         self.forward = self.dll.gnomon_forward

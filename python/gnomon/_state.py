@@ -35,7 +35,8 @@ class _View:
         self.watch, self.stack, self.refusal, self.engines = watch, stack, refusal, engines
         self.device = torch.device("cpu") if stack is None else stack.device
         runs_modules = stack is not None and stack.parts is not None  # in bind: hooks of theirs must fire once
-        self.may_launch_first = not runs_modules and _device.has_streams(self.device)
+        # A test of a microsecond costs less than asking whether a launch may be thrown away.
+        self.may_launch_first = not runs_modules and not watch.is_quick and _device.has_streams(self.device)
         self.refreshed: object = None  # the State's own when it was begun to be read
 
     def has_weights_of(self, watch: Watch, stack: Stack) -> bool:

@@ -1,9 +1,9 @@
 """Has anything of a module changed that its answer depends on? Asked on every call, so it is written for speed.
 
-Everything is a comparison of whole lists in C, several times faster than a loop in Python. Seen are: another tensor in place
-of a parameter or buffer, an in-place change (`_version`), other storage or strides (the aliases keep the old storage alive, so
-that no new one can take its address), another submodule, any attribute of any module, hooks, classes and their methods.
-Not seen is what PyTorch does not count either: `p.data.add_(1)`.
+One look in C says so where it can (`_glance.py`). Elsewhere everything is a comparison of whole lists in C, several times faster
+than a loop in Python. Seen are: another tensor in place of a parameter or buffer, an in-place change (`_version`), other storage or
+strides (the aliases keep the old storage alive, so that no new one can take its address), another submodule, any attribute of any
+module, hooks, classes and their methods. Not seen is what PyTorch does not count either: `p.data.add_(1)`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ def hooks_of(module: nn.Module) -> List[Dict[Any, Any]]:
 class Watch:
     """`parts` are the modules whose own code does not run while the library answers for `root`."""
 
+    is_quick = False  # takes a microsecond
+
     def __init__(self, root: nn.Module, parts: Sequence[nn.Module]):
         modules = [root, *parts]
         self._modules = list(modules[1:])
@@ -74,6 +76,7 @@ class Watch:
         )
         watched = [vars(root), *self._dicts, *self._containers, *self._holders, *self._hooks, vars(F)]
         self._glance = glance(watched, classes, self._modules, self._tensors)  # first: what changes beside the rest is seen
+        self.is_quick = self._glance is not None and self._glance.is_whole
         self._types = list(map(type, self._modules))
         self._code = list(map(getattr, self._owners, self._methods))
         # dict equality looks at identities first, so it is as cheap as it is thorough.

@@ -1,34 +1,11 @@
-// What python/gnomon/_glance.py asks on every call: has anything happened to these dictionaries, objects and tensors
-// since? Called with the interpreter's lock held. Python's and PyTorch's headers are not needed: one library serves all
-// their versions. A watch is only made where each of these layouts was found to hold for each of its objects.
+// What python/gnomon/_glance.py asks on every call: has anything happened to these dictionaries, objects and tensors?
+// Called with the interpreter's lock held. Python's and PyTorch's headers are not needed: one library serves all their
+// versions, and a watch is only made where each layout that is assumed here was found to hold for each of its objects.
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <vector>
 
 namespace {
-
-// Of DLPack 1.x, the exchange interface for C, which PyTorch has since 2.10.
-struct DLTensor {
-  void* data;
-  std::int32_t device_type, device_id;
-  std::int32_t rank;
-  std::uint32_t dtype;  // code, bits, lanes
-  std::int64_t* shape;
-  std::int64_t* strides;
-  std::uint64_t byte_offset;
-};
-
-struct DLPackExchange {
-  struct {
-    std::uint32_t major, minor;
-    void* older;
-  } header;
-  void* allocate;
-  void* managed_from_object;
-  void* managed_to_object;
-  int (*tensor_from_object)(void* object, DLTensor* out);  // -1 and a Python exception; may be null
-};
 
 // A PyObject's beginning, which CPython's stable ABI fixes (but for builds without the interpreter's lock).
 struct Object {
@@ -36,29 +13,45 @@ struct Object {
   const void* type;
 };
 
+// at::TensorBase is one pointer in memory, to the implementation, and PyTorch's functions take a pointer to that.
+using Handle = const void* const*;
+
+}  // namespace
+
+extern "C" {
+
+// PyTorch's: at::TensorBase::_version() const, and of its C shim, the stable one.
+struct gnomon_tensor_readers {
+  std::int64_t (*version)(Handle);
+  std::int32_t (*data)(Handle, void**);
+  std::int32_t (*sizes)(Handle, std::int64_t**);
+  std::int32_t (*strides)(Handle, std::int64_t**);
+  std::size_t object_size;  // of the Python class that holds the pointer to the implementation
+};
+
+// A tensor as Python sees it.
+struct gnomon_seen_tensor {
+  const void* object;
+  const void* implementation;
+  void* data;
+  std::int64_t version;
+  std::int64_t rank;
+  const std::int64_t* layout;  // sizes, then strides
+};
+}
+
+namespace {
+
 struct Module {
   const Object* object;
   const void* type;
 };
 
-// at::TensorBase is one pointer in memory, and `const at::TensorBase*` a pointer to one.
-using VersionOf = std::int64_t (*)(const void* const* tensor);  // at::TensorBase::_version() const
-
 struct Tensor {
-  void* object;
-  const void* implementation;  // what at::TensorBase points to
-  DLTensor seen;               // `shape` lies in the implementation: as long as it is the same, so is that
-  std::int64_t version;
-  std::vector<std::int64_t> layout;  // sizes, then strides
+  Handle holder;  // in the Python object
+  gnomon_seen_tensor seen;
+  std::vector<std::int64_t> layout;
 };
-
-bool same_layout(const std::vector<std::int64_t>& layout, const DLTensor& now) {
-  const std::size_t bytes = sizeof(std::int64_t) * now.rank;
-  return bytes == 0 || (std::memcmp(layout.data(), now.shape, bytes) == 0 &&
-                        std::memcmp(layout.data() + now.rank, now.strides, bytes) == 0);
-}
-
-constexpr std::uintptr_t kImplementationSize = 1024;  // at most: sizes of up to five axes lie in it
 
 std::uint64_t changes = 0;
 
@@ -68,35 +61,38 @@ struct gnomon_watch {
   std::uint64_t changes;
   bool counts_changes;
   bool reads_tensors;
-  const DLPackExchange* exchange;
-  VersionOf version_of;
+  gnomon_tensor_readers readers;
   std::vector<Module> modules;
   std::vector<Tensor> tensors;
 };
 
 namespace {
 
-bool read(gnomon_watch& watch, Tensor& tensor) {
-  if (watch.exchange->tensor_from_object(tensor.object, &tensor.seen) != 0) return false;
-  const DLTensor& seen = tensor.seen;
-  const std::uintptr_t within =
-      reinterpret_cast<std::uintptr_t>(seen.shape) - reinterpret_cast<std::uintptr_t>(tensor.implementation);
-  if (within >= kImplementationSize || (seen.rank > 0 && seen.strides == nullptr)) return false;
-  tensor.layout.assign(seen.shape, seen.shape + seen.rank);
-  tensor.layout.insert(tensor.layout.end(), seen.strides, seen.strides + seen.rank);
-  const std::int64_t expected = tensor.version;
-  tensor.version = watch.version_of(&tensor.implementation);
-  return tensor.version == expected;
+// Where in the object the pointer to the implementation lies; null: nowhere.
+Handle holder_of(const gnomon_seen_tensor& tensor, std::size_t object_size) {
+  const auto* words = static_cast<Handle>(tensor.object);
+  for (std::size_t i = sizeof(Object) / sizeof(void*); i < object_size / sizeof(void*); ++i) {
+    if (words[i] == tensor.implementation) return words + i;
+  }
+  return nullptr;
 }
 
-bool same(const gnomon_watch& watch, const Tensor& tensor) {
-  DLTensor now;
-  if (watch.exchange->tensor_from_object(tensor.object, &now) != 0) return false;
-  const DLTensor& then = tensor.seen;
-  return now.shape == then.shape && now.data == then.data && now.byte_offset == then.byte_offset &&
-         now.rank == then.rank && now.dtype == then.dtype && now.device_type == then.device_type &&
-         now.device_id == then.device_id && same_layout(tensor.layout, now) &&
-         watch.version_of(&tensor.implementation) == tensor.version;
+bool equal(const std::int64_t* one, const std::int64_t* other, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (one[i] != other[i]) return false;
+  }
+  return true;
+}
+
+// The implementation comes first: the others are read from the one that the object holds now.
+bool same(const gnomon_tensor_readers& readers, const Tensor& tensor) {
+  const gnomon_seen_tensor& seen = tensor.seen;
+  if (*tensor.holder != seen.implementation || readers.version(tensor.holder) != seen.version) return false;
+  void* data;
+  std::int64_t *sizes, *strides;
+  return readers.data(tensor.holder, &data) == 0 && data == seen.data && readers.sizes(tensor.holder, &sizes) == 0 &&
+         readers.strides(tensor.holder, &strides) == 0 && equal(sizes, tensor.layout.data(), seen.rank) &&
+         equal(strides, tensor.layout.data() + seen.rank, seen.rank);
 }
 
 }  // namespace
@@ -111,30 +107,28 @@ GNOMON_FOR_PYTHON int gnomon_watch_count(int, void*, void*, void*) {
 
 GNOMON_FOR_PYTHON std::uint64_t gnomon_watch_changes() { return changes; }
 
-// `types[i]` is the class of `modules[i]`. `counts_changes`: the dictionaries are watched. `exchange` and `version_of`
-// are null where tensors cannot be read; else `implementations[i]` and `versions[i]` are what `tensors[i]` says of
-// itself. All objects outlive the watch. Null, with or without a Python exception, when something here is laid out in
-// another way.
-GNOMON_FOR_PYTHON gnomon_watch* gnomon_watch_create(bool counts_changes, std::size_t modules, void* const* module,
-                                                    void* const* types, const void* exchange, void* version_of,
-                                                    std::size_t tensors, void* const* tensor,
-                                                    void* const* implementations, const std::int64_t* versions) try {
+// `types[i]` is the class of `objects[i]`. `counts_changes`: the dictionaries are watched. `readers` is null where
+// tensors cannot be read. All objects outlive the watch. Null when something is laid out in another way than is assumed
+// here.
+GNOMON_FOR_PYTHON gnomon_watch* gnomon_watch_create(bool counts_changes, std::size_t modules, void* const* objects,
+                                                    void* const* types, const gnomon_tensor_readers* readers,
+                                                    std::size_t tensors, const gnomon_seen_tensor* seen) try {
   auto watch = std::make_unique<gnomon_watch>();
   watch->changes = changes;
   watch->counts_changes = counts_changes;
   for (std::size_t i = 0; i < modules; ++i) {
-    const auto* object = static_cast<const Object*>(module[i]);
+    const auto* object = static_cast<const Object*>(objects[i]);
     if (object->type != types[i]) return nullptr;
     watch->modules.push_back({object, types[i]});
   }
-  watch->exchange = static_cast<const DLPackExchange*>(exchange);
-  watch->version_of = reinterpret_cast<VersionOf>(version_of);
-  watch->reads_tensors = exchange != nullptr && version_of != nullptr;
-  if (!watch->reads_tensors) return watch.release();
-  if (watch->exchange->header.major != 1 || watch->exchange->tensor_from_object == nullptr) return nullptr;
+  watch->reads_tensors = readers != nullptr;
+  if (readers == nullptr) return watch.release();
+  watch->readers = *readers;
   for (std::size_t i = 0; i < tensors; ++i) {
-    Tensor& added = watch->tensors.emplace_back(Tensor{tensor[i], implementations[i], {}, versions[i], {}});
-    if (!read(*watch, added)) return nullptr;
+    const Handle holder = holder_of(seen[i], readers->object_size);
+    if (holder == nullptr) return nullptr;
+    watch->tensors.push_back({holder, seen[i], {seen[i].layout, seen[i].layout + 2 * seen[i].rank}});
+    if (!same(*readers, watch->tensors.back())) return nullptr;
   }
   return watch.release();
 } catch (...) {  // memory; a version that is not counted
@@ -151,7 +145,7 @@ GNOMON_FOR_PYTHON int gnomon_watch_look(const gnomon_watch* watch) try {
   }
   if (!watch->reads_tensors) return found | 2;
   for (const Tensor& tensor : watch->tensors) {
-    if (!same(*watch, tensor)) return found | 2;
+    if (!same(watch->readers, tensor)) return found | 2;
   }
   return found;
 } catch (...) {

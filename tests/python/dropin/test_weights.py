@@ -361,6 +361,7 @@ def test_own_answer_is_the_modules_own():
 @pytest.fixture
 def launched_first(monkeypatch):
     """The weights are tested after the launch, as on a device that works on its own."""
+    monkeypatch.setattr(gnomon._weights_watch, "glance", lambda *_: None)  # a quick test is never late
     monkeypatch.setattr(gnomon._device, "has_streams", lambda device: True)
     monkeypatch.setattr(gnomon._device, "tests_weights_late", lambda: True)
 
