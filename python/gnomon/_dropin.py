@@ -24,15 +24,15 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def _run(module: nn.Module, plain: Callable[..., Any], args: Any, kwargs: Any, again: bool = False) -> Any:
-    """Gnomon's answer, or the module's own where ours could be another one. `again`: what was launched for these arguments
-    is of weights that had changed."""
+    """Gnomon's answer, or the module's own where ours could be another one: that of `plain`, which takes the module first.
+    `again`: what was launched for these arguments is of weights that had changed."""
     if _modes.compiling():
-        return plain(*args, **kwargs)
+        return plain(module, *args, **kwargs)
     state = state_of(module)
     if state is None:
         if "_is_replica" in vars(module):
             _say_replicas(type(module).__name__)
-            return plain(*args, **kwargs)
+            return plain(module, *args, **kwargs)
         state = adopt(module)
     out = None if _wanted.out is None else _take_out(module)
     request = None
@@ -41,7 +41,7 @@ def _run(module: nn.Module, plain: Callable[..., Any], args: Any, kwargs: Any, a
     except NotRecognised as reason:
         state.fell_back(str(reason))
     if request is None:  # outside of the except: an error of the module's own must not look like ours
-        return _into(out, plain(*args, **kwargs))
+        return _into(out, plain(module, *args, **kwargs))
     if out is not None:
         if request.finish is not None:
             raise CallerError(f"out: {type(module).__name__} answers with more than a tensor")
@@ -61,7 +61,7 @@ def _run(module: nn.Module, plain: Callable[..., Any], args: Any, kwargs: Any, a
             if out is not None:
                 _count_change(out)
             return answer
-    return _run(module, plain, args, kwargs, again=True) if outdated else plain(*args, **kwargs)
+    return _run(module, plain, args, kwargs, again=True) if outdated else plain(module, *args, **kwargs)
 
 
 @functools.lru_cache(maxsize=None)
@@ -98,7 +98,11 @@ class Optimized:
             )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return _run(self, super().forward, args, kwargs)  # type: ignore[misc, arg-type]
+        return _run(self, _forward_behind_optimized, args, kwargs)  # type: ignore[arg-type]
+
+
+def _forward_behind_optimized(module: Any, *args: Any, **kwargs: Any) -> Any:
+    return super(Optimized, module).forward(*args, **kwargs)  # type: ignore[misc]
 
 
 class _Swapped:
@@ -161,7 +165,7 @@ def _swap(module: nn.Module) -> None:
 def _forward_over(plain: type) -> Callable[..., Any]:
     @functools.wraps(plain.forward)  # type: ignore[attr-defined]  # its signature is read by some frameworks
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _run(self, plain.forward.__get__(self), args, kwargs)  # type: ignore[attr-defined]
+        return _run(self, plain.forward, args, kwargs)  # type: ignore[attr-defined]
 
     return forward
 
