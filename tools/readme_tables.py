@@ -316,6 +316,11 @@ def dropin_caption(results: dict) -> str:
             f" Python's part of a call at shape 1: {cost['python_us']['median']:.1f} µs, of which the test whether any of "
             f"{cost['parameters']} weights changed takes {cost['weights_test_us']['median']:.1f}."
         )
+    if "overhead_us" in cost:
+        text += (
+            f" The whole call takes {cost['call_us']['median']:.1f} µs on the host, {cost['overhead_us']['median']:.1f} of them outside "
+            "of the driver."
+        )
     return text + "\n"
 
 

@@ -99,6 +99,8 @@ class Library:
             "gnomon_cancel": (ctypes.c_int, [pointer]),
             "gnomon_explain": (ctypes.c_int, [pointer, text, out]),
             "gnomon_stats": (ctypes.c_int, [pointer, out]),
+            "gnomon_idle_begin": (ctypes.c_int, [pointer, text, out]),
+            "gnomon_idle_end": (None, [pointer]),
         }
         for name, (result, arguments) in signatures.items():
             function = getattr(self.dll, name)

@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "api/for_python.hpp"
+
 namespace {
 
 // A PyObject's beginning, which CPython's stable ABI fixes (but for builds without the interpreter's lock).
@@ -96,8 +98,6 @@ bool same(const gnomon_tensor_readers& readers, const Tensor& tensor) {
 }
 
 }  // namespace
-
-#define GNOMON_FOR_PYTHON extern "C" [[gnu::visibility("default")]]
 
 // A PyDict_WatchCallback: whatever happens to a watched dictionary counts.
 GNOMON_FOR_PYTHON int gnomon_watch_count(int, void*, void*, void*) {

@@ -117,6 +117,11 @@ std::vector<PlanRecord> Engine::explain_all() {
   return records;
 }
 
+std::shared_ptr<void> Engine::idle_device(const Problem& problem) {
+  const auto bound = state_->find(problem);
+  return bound ? state_->current()->backend()->idle_device(state_->describe(*bound).winner) : nullptr;
+}
+
 std::size_t Engine::forget(const std::optional<Problem>& problem) {
   const std::lock_guard planning(state_->planning_mutex);  // or a planning under way would bring it back
   state_->background.forget(problem);

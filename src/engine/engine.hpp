@@ -110,6 +110,9 @@ class Engine {
   // re-checked where they are not exact.
   void refresh(Weights weights);
 
+  // For benches, and the whole process's: Backend::idle_device for the problem's plan in memory; null where there is none.
+  std::shared_ptr<void> idle_device(const Problem& problem);
+
   EngineStats stats() const;
   const StackConfig& config() const;
   const EngineOptions& options() const;

@@ -3,14 +3,16 @@
 `python_us` is the whole call with the C function replaced by one that returns at once, so that only Python is left, warm in the caches;
 what PyTorch's own module call and the allocation of the output cost is in it. `difference_us` is the same seen from outside: whole
 calls minus bare C calls, pair by pair, with the noise of both, and with the cache misses of Python's data after a pass and of the
-pass's after Python. Times are medians with quartiles, in microseconds.
+pass's after Python. On a device, `call_us` is a whole call's time on the host, with what the driver takes, and `overhead_us` the same
+while the driver returns at once: Python's part and the library's own (for C++ alone, `gnomon bench` calls the two `host_call_seconds`
+and `overhead_seconds`). Times are medians with quartiles, in microseconds.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
@@ -74,6 +76,7 @@ def measure(shape: Shape, setting: Setting) -> Dict[str, Any]:
             finally:
                 library.forward = forward
             weights.append(_sample(lambda: watch.changed(module), SHORT_CALLS))
+        overhead = _samples_without_driver(engine, shape, call) if setting.cuda else None
     return {
         "problem": shape.problem,
         "parameters": sum(1 for _ in module.parameters()),
@@ -82,7 +85,22 @@ def measure(shape: Shape, setting: Setting) -> Dict[str, Any]:
         "call_us": spread(whole),
         "c_call_us": spread(foreign),
         "difference_us": spread([w - f for w, f in zip(whole, foreign)]),
+        **({} if overhead is None else {"overhead_us": spread(overhead)}),
     }
+
+
+def _samples_without_driver(engine: Any, shape: Shape, call: Callable[[], Any]) -> Optional[List[float]]:
+    """None where the plan's launches are not the library's own."""
+    torch.cuda.synchronize()
+    start = " ".join(shape.problem.split()[:2]) + " "
+    problem = next(record["problem"] for record in engine.explain() if record["problem"].startswith(start))
+    idle = engine._library.handle("gnomon_idle_begin", engine._handle, problem.encode())
+    if not idle:
+        return None
+    try:
+        return [_sample(call, SHORT_CALLS) for _ in range(REPEATS)]
+    finally:
+        engine._library.dll.gnomon_idle_end(idle)
 
 
 def _bare_call(engine: Any, forward: Any, x: torch.Tensor, out: torch.Tensor) -> Callable[[], Any]:

@@ -86,9 +86,10 @@ def overhead_line(found: Dict[str, Any]) -> str:
     def us(name: str) -> str:
         return spread(found[name], lambda value: f"{value:.1f}")
 
+    without_driver = f"; without the driver {us('overhead_us')}" if "overhead_us" in found else ""
     return (
         f"drop-in at {found['problem']}, {found['parameters']} parameters, in us: Python's part of a call {us('python_us')}, of it the "
-        f"test of the weights {us('weights_test_us')}; whole call {us('call_us')}, C call alone {us('c_call_us')}"
+        f"test of the weights {us('weights_test_us')}; whole call {us('call_us')}, C call alone {us('c_call_us')}{without_driver}"
     )
 
 

@@ -1,5 +1,6 @@
 """The parts of python -m gnomon.bench: what computes its figures and judges its answers."""
 
+import ctypes
 import dataclasses
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 import torch
 
 import contract as contract_on_arrays
-from gnomon._bench import contract, peers, statistics
+import gnomon
+from gnomon._bench import contract, overhead, peers, statistics
 from gnomon._bench.clock import HostClock
 from gnomon._bench.command import ids
 from gnomon._bench.peers import by_hand, eager
@@ -15,6 +17,7 @@ from gnomon._bench.peers.peer import HAS_SDPA
 from gnomon._bench.session import Experience, flops
 from gnomon._bench.shared import Shape, StackConfig, load_suite
 from gnomon._bench.work import CannotRun, Setting, Work, too_large
+from gnomon._state import state_of
 
 TINY = Shape(1, 2, 8, StackConfig(layers=2, d_model=32, n_heads=4, d_ff=64))
 
@@ -177,3 +180,19 @@ def test_the_cost_of_the_next_shape_is_guessed_from_the_last():
     larger = dataclasses.replace(TINY, batch=20)
     assert flops(larger) == 10 * flops(TINY)
     assert experience.expected("sdpa", larger, 2) == pytest.approx(2.0 + 2 * 5.0)
+
+
+def test_the_host_alone_is_measured_where_there_is_a_driver(monkeypatch):
+    """On a CPU no plan has one; what there is is given back, and the calls between go through the module."""
+    module, x, calls = gnomon.optimize(Work(TINY, setting()).module_copy(), effort="estimate"), torch.zeros(2, 8, 32), []
+    with torch.inference_mode():
+        module(x)
+    (engine,) = state_of(module).engines
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert overhead._samples_without_driver(engine, TINY, lambda: calls.append(1)) is None and not calls
+    given_back, handle = [], engine._library.handle
+    begun = {"gnomon_idle_begin": ctypes.c_void_p(7)}
+    monkeypatch.setattr(engine._library, "handle", lambda name, *_: begun.get(name) or handle(name, *_))
+    monkeypatch.setattr(engine._library.dll, "gnomon_idle_end", lambda handle: given_back.append(handle.value))
+    samples = overhead._samples_without_driver(engine, TINY, lambda: calls.append(1))
+    assert len(samples) == overhead.REPEATS and len(calls) == overhead.REPEATS * overhead.SHORT_CALLS and given_back == [7]
