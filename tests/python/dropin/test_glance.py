@@ -1,6 +1,7 @@
 """The look in C, by which an unchanged module costs microseconds: whatever happens, it sees it, or does not claim to."""
 
 import ctypes
+import gc
 import sys
 import types
 
@@ -17,7 +18,16 @@ from gnomon._library import library
 from gnomon._weights_watch import Watch
 
 watches_dicts = pytest.mark.skipif(_glance._dict_watcher() is None, reason="CPython 3.12 watches dictionaries, 3.13 forgets some stores")
-reads_tensors = pytest.mark.skipif(_glance._tensor_readers() is None, reason="PyTorch has the functions since 2.2")
+reads_tensors = pytest.mark.skipif(_glance._tensor_readers() is None, reason="this PyTorch does not have the functions")
+
+
+@pytest.fixture(autouse=True)
+def no_collection():
+    """The end of another test's dictionaries would count as a change."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def watch_of(module: nn.Module) -> Watch:
