@@ -102,20 +102,44 @@ Compiler::Shared Compiler::make(const std::string& name, const KernelSource& sou
 }
 
 void Compiler::ahead(std::vector<KernelSource> sources, const Architecture& architecture) {
-  const auto wanted = std::make_shared<const std::vector<KernelSource>>(std::move(sources));
-  const auto next = std::make_shared<std::atomic<std::size_t>>(0);
-  const std::size_t threads =
-      std::min<std::size_t>(wanted->size(), std::max(1u, std::thread::hardware_concurrency() / 2));
+  const std::size_t most = std::max(1u, std::thread::hardware_concurrency() / 2);
   const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < threads; ++i) {
-    helpers_.emplace_back([this, wanted, next, architecture](const std::stop_token& stop) {
-      for (std::size_t at = (*next)++; at < wanted->size() && !stop.stop_requested(); at = (*next)++) {
-        try {
-          get((*wanted)[at], architecture);
-        } catch (const std::exception&) {  // who asks for it is told
-        }
-      }
+  std::erase_if(helpers_, [](const Helper& helper) { return helper.ended->load(); });
+  for (auto source = sources.rbegin(); source != sources.rend(); ++source)
+    jobs_.push_front({std::move(*source), architecture});
+  for (; working_ < std::min(jobs_.size(), most); ++working_) {
+    Helper& helper = helpers_.emplace_back();
+    helper.thread = std::jthread([this, ended = helper.ended](const std::stop_token& stop) {
+      help(stop);
+      *ended = true;
     });
+  }
+}
+
+std::optional<Compiler::Job> Compiler::next_job() {
+  const std::lock_guard lock(mutex_);
+  if (jobs_.empty()) {
+    --working_;
+    return {};
+  }
+  Job job = std::move(jobs_.front());
+  jobs_.pop_front();
+  return job;
+}
+
+bool Compiler::begun(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  return kernels_.contains(name);
+}
+
+void Compiler::help(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    const std::optional<Job> job = next_job();
+    if (!job) return;
+    try {
+      if (!begun(key(job->source, job->architecture))) get(job->source, job->architecture);
+    } catch (const std::exception&) {  // who asks for it is told
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -38,7 +39,8 @@ class Compiler {
   // compiler's log when the kernel does not compile; an unusable cache is a warning, never an error.
   virtual std::shared_ptr<const CompiledKernel> get(const KernelSource& source, const Architecture& architecture);
 
-  // Compiles them in the background; who asks for one meanwhile waits for it. Failures are told to who asks.
+  // Compiles them in the background, those of the last call first; who asks for one meanwhile waits for it, or compiles
+  // it himself when nobody has begun. Failures are told to who asks.
   virtual void ahead(std::vector<KernelSource> sources, const Architecture& architecture);
 
   // The name that it is kept under: of the compiler's version, the options and every line that is included.
@@ -49,6 +51,17 @@ class Compiler {
 
  private:
   using Shared = std::shared_ptr<const CompiledKernel>;
+  struct Job {
+    KernelSource source;
+    Architecture architecture;
+  };
+  struct Helper {
+    std::shared_ptr<std::atomic<bool>> ended = std::make_shared<std::atomic<bool>>(false);
+    std::jthread thread;
+  };
+  void help(const std::stop_token& stop);
+  std::optional<Job> next_job();
+  bool begun(const std::string& name);
   Shared make(const std::string& name, const KernelSource& source, const Architecture& architecture);
   CompiledKernel compile(const KernelSource& source, const Architecture& architecture) const;
 
@@ -57,7 +70,9 @@ class Compiler {
   std::mutex mutex_;
   std::map<std::string, std::shared_future<Shared>> kernels_;
   std::atomic<int> compilations_{0};
-  std::vector<std::jthread> helpers_;
+  std::deque<Job> jobs_;
+  std::size_t working_ = 0;  // helpers that may still take a job
+  std::vector<Helper> helpers_;
 };
 
 }  // namespace gnomon::cuda

@@ -7,39 +7,54 @@
 
 namespace gnomon::cuda {
 
-Kernel::Kernel(const CompiledKernel& compiled, std::string name) : name_(std::move(name)) {
-  std::string log(4096, '\0');
-  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-  void* values[] = {log.data(), reinterpret_cast<void*>(log.size())};
-  const CUresult result = driver().cuModuleLoadDataEx(&module_, compiled.image.data(), 2, options, values);
-  if (result != CUDA_SUCCESS && log[0] != '\0')
-    throw_environment("the driver does not load {}: {}", name_, log.c_str());
-  check(result, "cuModuleLoadDataEx");
-  check(driver().cuModuleGetFunction(&function_, module_, compiled.symbol.c_str()), "cuModuleGetFunction");
-  if (!driver().cuFuncGetParamInfo) return;  // an older driver does not tell
-  std::size_t offset = 0, size = 0;
-  while (driver().cuFuncGetParamInfo(function_, parameter_sizes_.size(), &offset, &size) == CUDA_SUCCESS)
-    parameter_sizes_.push_back(size);
-  parameters_known_ = true;
-}
+Kernel::Kernel(KernelSource source, const Architecture& architecture, std::shared_ptr<Compiler> compiler)
+    : source_(std::move(source)),
+      name_(source_.to_string()),
+      architecture_(architecture),
+      compiler_(std::move(compiler)) {}
 
 Kernel::~Kernel() {
   if (module_) driver().cuModuleUnload(module_);
 }
 
-void Kernel::allow_dynamic_shared(int bytes) {
-  if (bytes <= dynamic_shared_) return;
-  check(driver().cuFuncSetAttribute(function_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes),
-        "cuFuncSetAttribute");
-  dynamic_shared_ = bytes;
+void Kernel::load() const {
+  if (loaded_.load(std::memory_order_acquire)) return;
+  const auto compiled = compiler_->get(source_, architecture_);
+  const std::lock_guard lock(mutex_);
+  if (loaded_) return;
+  if (!module_) {
+    std::string log(4096, '\0');
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void* values[] = {log.data(), reinterpret_cast<void*>(log.size())};
+    const CUresult result = driver().cuModuleLoadDataEx(&module_, compiled->image.data(), 2, options, values);
+    if (result != CUDA_SUCCESS && log[0] != '\0')
+      throw_environment("the driver does not load {}: {}", name_, log.c_str());
+    check(result, "cuModuleLoadDataEx");
+  }
+  check(driver().cuModuleGetFunction(&function_, module_, compiled->symbol.c_str()), "cuModuleGetFunction");
+  allow(dynamic_shared_);
+  parameter_sizes_.clear();
+  if (driver().cuFuncGetParamInfo) {  // an older driver does not tell
+    std::size_t offset = 0, size = 0;
+    while (driver().cuFuncGetParamInfo(function_, parameter_sizes_.size(), &offset, &size) == CUDA_SUCCESS)
+      parameter_sizes_.push_back(size);
+    parameters_known_ = true;
+  }
+  loaded_.store(true, std::memory_order_release);
 }
 
-int Kernel::resident_blocks(int threads, int dynamic_shared_bytes) const {
-  int blocks = 0;
-  check(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function_, threads,
-                                                             static_cast<std::size_t>(dynamic_shared_bytes)),
-        "cuOccupancyMaxActiveBlocksPerMultiprocessor");
-  return blocks;
+void Kernel::allow(int bytes) const {
+  if (bytes <= kAlwaysAllowed) return;
+  check(driver().cuFuncSetAttribute(function_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes),
+        "cuFuncSetAttribute");
+}
+
+void Kernel::allow_dynamic_shared(int bytes) {
+  if (bytes <= dynamic_shared_) return;
+  const std::lock_guard lock(mutex_);
+  if (bytes <= dynamic_shared_) return;
+  if (loaded_) allow(bytes);
+  dynamic_shared_ = bytes;
 }
 
 void Kernel::compare_parameters(const std::size_t* sizes, std::size_t count) const {
@@ -54,12 +69,13 @@ void Kernel::compare_parameters(const std::size_t* sizes, std::size_t count) con
 
 void Kernel::launch_with(CUstream stream, const LaunchShape& shape, void** args, const std::size_t* sizes,
                          std::size_t count) const {
+  load();
   compare_parameters(sizes, count);
   if (shape.blocks < 1 || shape.blocks > std::numeric_limits<int>::max())
     throw_internal("{}: a launch of {} blocks", name_, shape.blocks);
   if (shape.dynamic_shared_bytes > dynamic_shared_) {
     throw_internal("{}: a launch asks for {} bytes of shared memory, {} are allowed", name_, shape.dynamic_shared_bytes,
-                   dynamic_shared_);
+                   dynamic_shared_.load());
   }
   CUlaunchAttribute attributes[2];
   CUlaunchConfig config{};
@@ -93,22 +109,15 @@ void Kernel::launch_with(CUstream stream, const LaunchShape& shape, void** args,
 }
 
 const Kernel& KernelLibrary::get(const KernelSource& source, int dynamic_shared_bytes) {
-  const std::string name = source.to_string();
-  const auto find = [&]() -> Kernel* {
-    const auto found = kernels_.find(name);
-    return found == kernels_.end() ? nullptr : found->second.get();
-  };
+  Kernel* kernel = nullptr;
+  bool made = false;
   {
     const std::lock_guard lock(mutex_);
-    if (Kernel* kernel = find()) {
-      kernel->allow_dynamic_shared(dynamic_shared_bytes);
-      return *kernel;
-    }
+    std::unique_ptr<Kernel>& its = kernels_[source.to_string()];
+    if ((made = !its)) its = std::make_unique<Kernel>(source, device_.architecture(), compiler_);
+    kernel = its.get();
   }
-  const auto compiled = compiler_->get(source, device_.architecture());
-  const std::lock_guard lock(mutex_);
-  if (!find()) kernels_.emplace(name, std::make_unique<Kernel>(*compiled, name));
-  Kernel* kernel = find();
+  if (made) compiler_->ahead({source}, device_.architecture());
   kernel->allow_dynamic_shared(dynamic_shared_bytes);
   return *kernel;
 }

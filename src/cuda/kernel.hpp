@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -26,15 +27,16 @@ struct LaunchShape {
 
 class Kernel {
  public:
-  // The device must be current. Sets the most dynamic shared memory that any launch will ask for.
-  Kernel(const CompiledKernel& compiled, std::string name);
+  // Nothing happens before the first load() or launch.
+  Kernel(KernelSource source, const Architecture& architecture, std::shared_ptr<Compiler> compiler);
   ~Kernel();
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
-  // Once, before the first launch: how much dynamic shared memory launches may ask for.
+  // Compiles it, or waits for who does, and loads it: once, and the device must be current.
+  void load() const;
+  // Before the first launch that asks for as much.
   void allow_dynamic_shared(int bytes);
-  int resident_blocks(int threads, int dynamic_shared_bytes) const;  // of one multiprocessor
 
   // The device must be current. Arguments are passed as they are: their types must be those of the kernel's parameters,
   // and their number and sizes are compared with them.
@@ -54,19 +56,29 @@ class Kernel {
   }
 
   const std::string& name() const { return name_; }
-  CUfunction function() const { return function_; }
+  CUfunction function() const {
+    load();
+    return function_;
+  }
 
  private:
   void launch_with(CUstream stream, const LaunchShape& shape, void** args, const std::size_t* sizes,
                    std::size_t count) const;
   void compare_parameters(const std::size_t* sizes, std::size_t count) const;
+  void allow(int dynamic_shared_bytes) const;
 
-  std::string name_;
-  CUmodule module_ = nullptr;
-  CUfunction function_ = nullptr;
-  int dynamic_shared_ = 48 << 10;
-  std::vector<std::size_t> parameter_sizes_;
-  bool parameters_known_ = false;
+  const KernelSource source_;
+  const std::string name_;
+  const Architecture architecture_;
+  const std::shared_ptr<Compiler> compiler_;
+  mutable std::mutex mutex_;
+  mutable std::atomic<bool> loaded_{false};  // what follows is written before
+  mutable CUmodule module_ = nullptr;
+  mutable CUfunction function_ = nullptr;
+  mutable std::vector<std::size_t> parameter_sizes_;
+  mutable bool parameters_known_ = false;
+  static constexpr int kAlwaysAllowed = 48 << 10;
+  std::atomic<int> dynamic_shared_{kAlwaysAllowed};
 };
 
 // A launch with all that it needs. Launchers return these: a plan makes its launches once and runs them without a
@@ -80,7 +92,8 @@ struct Launch {
   void run(CUstream stream) const { kernel->launch(stream, shape, params); }
 };
 
-// The kernels of one device, each loaded once and kept. Safe from several threads.
+// The kernels of one device, each loaded once and kept. Safe from several threads. Who gets a kernel has it compiled in
+// the background: a pass gets all of its kernels before it launches the first, so they are compiled side by side.
 class KernelLibrary {
  public:
   KernelLibrary(const Device& device, std::shared_ptr<Compiler> compiler)

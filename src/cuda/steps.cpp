@@ -37,6 +37,13 @@ CUDA_KERNEL_NODE_PARAMS KernelStep::node_params(void** slot) {
 
 StepList::~StepList() { forget_graph(); }
 
+// All kernels: not while the driver takes what is asked of it for the capture.
+void StepList::load() const {
+  for (const Step& step : steps_) {
+    if (const auto* const kernel = std::get_if<KernelStep>(&step)) kernel->load();
+  }
+}
+
 void StepList::forget_graph() {
   if (exec_) driver().cuGraphExecDestroy(exec_);
   if (graph_) driver().cuGraphDestroy(graph_);
@@ -111,6 +118,8 @@ void StepList::capture_fallback(CUstream ours, const StepList& fallback, CUgraph
 
 void StepList::capture(CUstream ours, const StepList* fallback, bool own) {
   forget_graph();
+  load();
+  if (fallback) fallback->load();
   with_fallback_ = fallback != nullptr;
   CUgraphNode last = nullptr;
   if (own) {

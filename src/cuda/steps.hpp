@@ -29,6 +29,7 @@ class KernelStep {
   void put(std::size_t offset, T value) {
     std::memcpy(params_.data() + offset, &value, sizeof value);
   }
+  void load() const { kernel_->load(); }
   CUDA_KERNEL_NODE_PARAMS node_params(void** slot);
 
  private:
@@ -107,6 +108,7 @@ class StepList {
     CUgraphNode node;
     std::vector<Pointer> pointers;
   };
+  void load() const;
   void forget_graph();
   void capture_steps(CUstream ours, const StepList& list, std::size_t first, std::size_t end,
                      CUgraphConditionalHandle condition);

@@ -6,6 +6,8 @@
 
 #include "core/expect_error.hpp"
 #include "core/log.hpp"
+#include "cuda/absent_device.hpp"
+#include "cuda/kernel.hpp"
 #include "cuda/nvrtc.hpp"
 #include "cuda/resource_report.hpp"
 #include "support/temporary_directory.hpp"
@@ -114,6 +116,65 @@ TEST_F(CompilerTest, AnErrorHoldsTheCompilersLog) {
   expect_error(ErrorKind::internal, "no kernel source named 'nothing.cuh'", [&] {
     make().get({"nothing.cuh", "nothing", {}}, hopper_);
   });
+}
+
+TEST_F(CompilerTest, WhatIsAskedForAheadIsThereForWhoAsks) {
+  Compiler compiler = make();
+  const auto scale = [](int n) { return KernelSource{"scale.cuh", "scale<" + std::to_string(n) + ">", {}}; };
+  const KernelSource broken = {"broken.cuh", "broken", {}}, nothing = {"nothing.cuh", "nothing", {}};
+  for (int round = 0; round < 3; ++round) {  // whoever helped in a round may have ended before the next
+    compiler.ahead({scale(2 * round), broken, nothing, scale(2 * round + 1), scale(0)}, hopper_);
+    for (const int n : {2 * round, 2 * round + 1}) EXPECT_FALSE(compiler.get(scale(n), hopper_)->image.empty());
+    expect_error(ErrorKind::internal, "no_such_thing", [&] { compiler.get(broken, hopper_); });
+    expect_error(ErrorKind::internal, "no kernel source named", [&] { compiler.get(nothing, hopper_); });
+  }
+  EXPECT_EQ(compiler.compilations(), 6);
+}
+
+TEST_F(CompilerTest, NobodyWaitsForWhatWasAskedForAheadInVain) {
+  {
+    Compiler compiler = make();
+    std::vector<KernelSource> many;
+    for (int n = 0; n < 2000; ++n) many.push_back({"scale.cuh", "scale<" + std::to_string(n) + ">", {}});
+    compiler.ahead(many, hopper_);
+    compiler.get(scale_, hopper_);
+  }
+  EXPECT_LT(files().size(), 1000u);
+}
+
+// Notes what is asked for.
+class Asked final : public Compiler {
+ public:
+  Asked() : Compiler(std::filesystem::path()) {}
+  std::shared_ptr<const CompiledKernel> get(const KernelSource& source, const Architecture&) override {
+    got.push_back(source.expression);
+    CompiledKernel kernel;
+    kernel.image = "0";
+    return std::make_shared<const CompiledKernel>(std::move(kernel));
+  }
+  void ahead(std::vector<KernelSource> sources, const Architecture&) override {
+    for (const KernelSource& source : sources) begun.push_back(source.expression);
+  }
+  std::vector<std::string> got, begun;
+};
+
+TEST(KernelLibraryTest, AKernelIsBegunWhenSomebodyGetsItAndLoadedByItsFirstLaunch) {
+  using Names = std::vector<std::string>;
+  const AbsentDevice absent(Architecture::parse("sm_90a"));
+  const Device device(0);
+  const auto asked = std::make_shared<Asked>();
+  KernelLibrary library(device, asked);
+  const Kernel& first = library.get({"a.cuh", "first", {}}, 100 << 10);
+  library.get({"a.cuh", "second", {}});
+  EXPECT_EQ(&library.get({"a.cuh", "first", {}}), &first);
+  EXPECT_EQ(asked->begun, (Names{"first", "second"}));
+  EXPECT_EQ(asked->got, Names());
+  const LaunchShape shape{.dynamic_shared_bytes = 100 << 10}, larger{.dynamic_shared_bytes = 101 << 10};
+  for (int i = 0; i < 2; ++i) first.launch(nullptr, shape, 1);
+  expect_error(ErrorKind::internal, "103424 bytes of shared memory, 102400 are allowed",
+               [&] { first.launch(nullptr, larger, 1); });
+  library.get({"a.cuh", "first", {}}, larger.dynamic_shared_bytes).launch(nullptr, larger, 1);
+  EXPECT_EQ(asked->got, Names{"first"});
 }
 
 TEST_F(CompilerTest, TheReportSeesMatrixInstructionsAndTheStack) {
