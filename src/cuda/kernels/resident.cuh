@@ -423,7 +423,7 @@ struct Group {
     operand_of(a, vectors, S::l.gain2, S::l.shift2, eps);
     feed_forward_block(a, vectors);
     if constexpr (!S::c.pre_norm) norm(vectors, S::l.gain2, S::l.shift2, eps);
-    stream.release_vectors(group_barrier());
+    stream.release_vectors();
     stream.end_layer();
     ++layers_done;
   }
