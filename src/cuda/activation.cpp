@@ -12,6 +12,8 @@ namespace {
 constexpr int kThreads = 256;  // activation.cuh: kActivateThreads
 constexpr int kRows = 4;       // activation.cuh: kActivateRows
 
+}  // namespace
+
 const char* function_name(Activation activation) {
   switch (activation) {
     case Activation::gelu_erf:
@@ -23,8 +25,6 @@ const char* function_name(Activation activation) {
   }
   throw_internal("activation {} is unknown", static_cast<int>(activation));
 }
-
-}  // namespace
 
 Launch<kernels::Activate> activate(KernelLibrary& library, DType dtype, Activation activation, std::int64_t rows,
                                    std::int64_t width) {

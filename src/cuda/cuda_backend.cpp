@@ -172,8 +172,10 @@ class CudaBackend final : public Backend {
                     .range = parts.guard->range(),
                     .flag = parts.guard->flag(),
                     .answered = parts.guard->answered(),
-                    .commit = parts.commits};
+                    .commit = parts.commits,
+                    .answers = choices.path == Path::resident && resident_answers(problem, slice, properties())};
     parts.pass = sliced(choices, guard);
+    if (guard.answers) return parts;
     guard.role = PassGuard::Role::fallback;
     parts.fallback = fallback(problem, choices, guard);
     return parts;

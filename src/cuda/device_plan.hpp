@@ -56,8 +56,8 @@ class DevicePlan final : public Plan {
  public:
   struct Parts {
     std::shared_ptr<Machine> machine;
-    std::shared_ptr<RangeGuard> guard;  // null: fp32 throughout
-    std::shared_ptr<SlicedPass> pass, fallback;
+    std::shared_ptr<RangeGuard> guard;           // null: fp32 throughout
+    std::shared_ptr<SlicedPass> pass, fallback;  // no fallback: fp32, or a pass that answers by itself
     bool graph = false;
     bool commits = false;  // the pass writes its output only while the flag is down
   };

@@ -14,6 +14,7 @@ struct PassGuard {
   std::uint32_t* flag = nullptr;      // one word
   std::uint32_t* answered = nullptr;  // counts the fallback's answers
   bool commit = false;                // guarded: the output is the input, and is written only when the flag is down
+  bool answers = false;               // guarded: the pass ends in its own fp32 answer, and no fallback follows it
 
   bool keeps_result() const { return commit || role == Role::fallback; }
 };

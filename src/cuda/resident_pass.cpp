@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/border_steps.hpp"
+#include "cuda/exact.hpp"
 #include "cuda/guard.hpp"
 #include "cuda/norm.hpp"
 
@@ -30,10 +31,16 @@ std::optional<ResidentForm> form_of(const Choices& choices, const ResidentSpec& 
   return forms.empty() ? std::nullopt : std::optional(forms.front());
 }
 
-// What other layouts and a commit need; contiguous fp32 tensors need nothing.
-std::size_t resident_scratch_bytes(const Problem& problem, std::int64_t sequences) {
+bool resident_answers(const Problem& problem, std::int64_t sequences, const DeviceProperties& device) {
+  return answers_in_one_launch(resident_spec(problem, sequences), device);
+}
+
+// What other layouts, a commit and the fp32 answer need; contiguous fp32 tensors need nothing else.
+std::size_t resident_scratch_bytes(const Problem& problem, std::int64_t sequences, const DeviceProperties& device) {
   const auto elements = static_cast<std::size_t>(sequences * problem.seq * problem.config.d_model);
-  return elements * (2 * sizeof(float) + (problem.inplace ? size_of(problem.dtype) : 0)) + 1024;
+  const std::size_t border = elements * (2 * sizeof(float) + (problem.inplace ? size_of(problem.dtype) : 0)) + 1024;
+  if (!resident_answers(problem, sequences, device)) return border;
+  return border + exact_scratch_bytes(resident_spec(problem, sequences), device);
 }
 
 ResidentPass::ResidentPass(Machine& machine, const ResidentSpec& spec, const ResidentForm& form, DType border,
@@ -43,14 +50,43 @@ ResidentPass::ResidentPass(Machine& machine, const ResidentSpec& spec, const Res
       form_(form),
       border_(border),
       guard_(guard),
-      weights_(machine.resident_weights()) {
+      weights_(machine.resident_weights()),
+      wide_(guard.answers ? machine.weights.copy(DType::f32, machine.kernels, machine.ours) : nullptr) {
   const std::int64_t elements = spec.batch * spec.seq * spec.config.d_model;
   input_ = places_.take(elements, sizeof(float));
   output_ = places_.take(elements, sizeof(float));
   if (guard.commit) result_ = places_.take(elements, size_of(border));
+  if (guard.answers)
+    exact_ = places_.take(static_cast<std::int64_t>(exact_scratch_bytes(spec, machine.device.properties())), 1);
+}
+
+// A flag of the scratch's, not of the plan's: a capture's replays and other calls do not see one another's.
+std::uint32_t* ResidentPass::flag(const Scratch& scratch) const {
+  return guard_.answers ? scratch.zeros + kExactWords : guard_.flag;
+}
+
+void ResidentPass::add_answer(StepList& steps, const Scratch& scratch, const Call& part) const {
+  auto launch = exact_stack(machine_.kernels, spec_, border_, machine_.weights.layout(), *wide_);
+  launch.params.input_strides = row_access(part.input).strides;
+  launch.params.output_strides = row_access(part.output).strides;
+  launch.params.mask = mask_bytes(part.mask);
+  launch.params.scratch = floats(scratch, exact_);
+  launch.params.flags = flag(scratch);
+  launch.params.ended = flag(scratch) + 1;
+  launch.params.answered = guard_.answered;
+  steps.add(launch);
+  using kernels::ExactStack;
+  steps.follow(offsetof(ExactStack, input), input_of);
+  steps.follow(offsetof(ExactStack, output), output_of);
+  if (part.mask) steps.follow(offsetof(ExactStack, mask) + offsetof(kernels::MaskBytes, data), mask_of);
 }
 
 void ResidentPass::write_steps(StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout) {
+  add_stack(steps, scratch, part, layout);
+  if (guard_.answers) add_answer(steps, scratch, part);
+}
+
+void ResidentPass::add_stack(StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout) {
   const std::int64_t rows = spec_.batch * spec_.seq, d = spec_.config.d_model;
   const bool reads = direct(border_, layout.input, layout.input_vec);
   const bool writes = !guard_.commit && direct(border_, layout.output, layout.output_vec);
@@ -58,7 +94,7 @@ void ResidentPass::write_steps(StepList& steps, const Scratch& scratch, const Ca
 
   auto launch = resident(machine_.kernels, spec_, form_, *weights_);
   launch.params.range = guard_.range;
-  launch.params.flags = guard_.flag;
+  launch.params.flags = flag(scratch);
   launch.params.mask = mask_bytes(part.mask);
   launch.params.input = floats(scratch, input_);
   launch.params.output = floats(scratch, output_);
@@ -85,7 +121,7 @@ void ResidentPass::write_steps(StepList& steps, const Scratch& scratch, const Ca
   auto commit = commit_rows(machine_.kernels, border_, rows, d, layout.output_vec);
   commit.params.from = scratch + result_;
   commit.params.to_strides = row_access(part.output).strides;
-  commit.params.flags = guard_.flag;
+  commit.params.flags = flag(scratch);
   steps.add(commit);
   steps.follow(offsetof(kernels::CommitRows, to), output_of);
 }

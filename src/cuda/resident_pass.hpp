@@ -23,6 +23,11 @@ class ResidentPass final : public Pass {
   void write_steps(StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout) override;
 
  private:
+  static constexpr int kExactWords = 8;  // of Scratch::zeros, behind those of a mask's state
+
+  void add_stack(StepList& steps, const Scratch& scratch, const Call& part, const BorderLayout& layout);
+  void add_answer(StepList& steps, const Scratch& scratch, const Call& part) const;
+  std::uint32_t* flag(const Scratch& scratch) const;
   float* floats(const Scratch& scratch, std::size_t at) const { return reinterpret_cast<float*>(scratch + at); }
 
   Machine& machine_;
@@ -31,12 +36,15 @@ class ResidentPass final : public Pass {
   const DType border_;
   const PassGuard guard_;
   std::shared_ptr<const ResidentWeights> weights_;
+  std::shared_ptr<const WeightsCopy> wide_;  // null: no answer of its own
   Places places_;
-  std::size_t input_ = 0, output_ = 0, result_ = 0;
+  std::size_t input_ = 0, output_ = 0, result_ = 0, exact_ = 0;
 };
 
 ResidentSpec resident_spec(const Problem& problem, std::int64_t sequences);
 std::optional<ResidentForm> form_of(const Choices& choices, const ResidentSpec& spec, const DeviceProperties& device);
-std::size_t resident_scratch_bytes(const Problem& problem, std::int64_t sequences);
+// Whether passes over so many sequences end in their own fp32 answer (PassGuard::answers).
+bool resident_answers(const Problem& problem, std::int64_t sequences, const DeviceProperties& device);
+std::size_t resident_scratch_bytes(const Problem& problem, std::int64_t sequences, const DeviceProperties& device);
 
 }  // namespace gnomon::cuda

@@ -181,9 +181,10 @@ std::size_t scratch_bytes(const Problem& problem, const Choices& c, const Device
     return stack_scratch_bytes(problem.config, chosen, slice_of(problem, c), problem.seq, problem.dtype, problem.mask,
                                keeps_result, queries);
   };
-  const std::size_t pass = c.path == Path::resident ? resident_scratch_bytes(problem, slice_of(problem, c))
+  const std::size_t pass = c.path == Path::resident ? resident_scratch_bytes(problem, slice_of(problem, c), device)
                                                     : of(c, commits(problem, c), problem.seq);
   if (c.precision == Precision::fp32) return pass;
+  if (c.path == Path::resident && resident_answers(problem, slice_of(problem, c), device)) return pass;
   return std::max(pass, of(fallback_choices(problem, c, device), true, fallback_queries(problem, c)));
 }
 

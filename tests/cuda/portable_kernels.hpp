@@ -31,6 +31,8 @@ inline std::vector<KernelCase> portable_kernels() {
   add(instantiate("guard.cuh", "decide", 32));
   add(instantiate("guard.cuh", "reload_rows", D::f32));
   add(instantiate("guard.cuh", "commit_rows", D::f32, 8));
+  add(instantiate("exact.cuh", "exact_stack", D::f32, "GeluErf"));
+  add(instantiate("exact.cuh", "exact_stack", D::bf16, "GeluTanh"));
   add(instantiate("judge.cuh", "compare", D::f16, D::f32));
   add(instantiate("judge.cuh", "fetch_first_bad", D::f32, D::f32));
   add(instantiate("judge.cuh", "check_pattern", 256));

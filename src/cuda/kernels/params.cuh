@@ -99,6 +99,27 @@ struct CommitRows {
   const u32* flags;  // only while this word is zero; null: in any case
 };
 
+// The whole stack in fp32 where the flag is up. Offsets are of the first layer's weights, in elements, -1: there is
+// none; layers lie equally far apart.
+struct ExactStack {
+  const void* input;
+  void* output;  // may be the input: a sequence is read before it is written
+  RowStrides input_strides, output_strides;
+  MaskBytes mask;
+  const float* weights;
+  i64 layer_stride;
+  i32 qkv, bias_qkv, out, bias_out, fc1, bias_fc1, fc2, bias_fc2, norm1, shift1, norm2, shift2;
+  const float *final_gain, *final_shift;  // null: there is none
+  i64 batch;
+  i32 layers, seq, width, heads, hidden, causal, pre_norm;
+  float eps;
+  float* scratch;  // of each block: [seq][2 width + max(3 width, hidden)]
+  i64 scratch_block;
+  u32* flags;
+  u32* ended;     // blocks, zero before and after
+  u32* answered;  // counts the times
+};
+
 struct Activate {
   const void* from;
   const float* bias;  // null: none
