@@ -1,5 +1,7 @@
 // Calls inside and outside of the verified range, in turn: each is answered by the pass that may, however the plan runs
 // and whoever else calls.
+#include <deque>
+
 #include "cuda/backend_fixture.hpp"
 
 namespace gnomon::test {
@@ -202,35 +204,45 @@ TEST_F(CudaGuard, ReplaysOfAnOuterCaptureGoOnBesideCalls) {
   }
 }
 
-// Blocks that find a mask's class together, eight short sequences each, are those of one call: two captures and a call
-// begin at the same moment, each with a mask of another class than it had last.
+// Blocks that find a mask's class together, eight short sequences each, are those of one call. Captures and a call
+// begin at the same moment, each with a mask of any class: who finds another's blocks among its own leaves a class
+// behind that was true of an earlier mask.
 TEST_F(CudaGuard, MasksOfReplaysAndCallsAreToldApart) {
-  const char* const text = "b264 s20 d64 h4 l1 f64 mask";
+  constexpr int kCaptures = 6, kCards = kCaptures + 1;
+  const char* const text = "b2000 s4 d16 h1 l1 f16 mask";
   const Posed posed[] = {Posed(text, kSeed, MaskKind::all_true), Posed(text, kSeed, MaskKind::holes)};
   const auto backend = backend_for(posed[0]);
-  const auto plan = backend->prepare(posed[0].problem, with(posed[0], *backend, "precision=fp32 graph=on slices=all"));
-  OnCard cards[] = {OnCard(posed[0]), OnCard(posed[0]), OnCard(posed[0])};
-  const Captured first(*plan, cards[0].call()), second(*plan, cards[1].call());
-  const cuda::Stream streams[3], busy;
+  const Candidate candidate = with(posed[0], *backend, "precision=fp32 fused_attention=on graph=on slices=all");
+  const auto plan = backend->prepare(posed[0].problem, candidate);
+  std::deque<OnCard> cards;
+  std::deque<Captured> captured;
+  for (int i = 0; i < kCards; ++i) {
+    cards.emplace_back(posed[0]);
+    if (i < kCaptures) captured.emplace_back(*plan, cards.back().call());
+  }
+  const cuda::Stream streams[kCards], busy;
   const cuda::DeviceBuffer large(std::size_t{512} << 20);
   CUevent begin = nullptr;
   cuda::check(cuda::driver().cuEventCreate(&begin, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  for (int round = 0; round < 16 && !HasFailure(); ++round) {
+  Rng rng(test_seed());
+  for (int round = 0; round < 24 && !HasFailure(); ++round) {
     SCOPED_TRACE(round);
-    const auto kind = [round](int card) { return (round >> card) & 1; };
-    for (int i = 0; i < 3; ++i) cards[i].mask.upload(posed[kind(i)].mask_bytes.data());
+    int kinds[kCards];
+    for (int i = 0; i < kCards; ++i) {
+      kinds[i] = static_cast<int>(rng() % 2);
+      cards[i].mask.upload(posed[kinds[i]].mask_bytes.data());
+    }
     cuda::check(cuda::driver().cuMemsetD8Async(large.address(), 0, large.bytes(), busy), "cuMemsetD8Async");
     cuda::check(cuda::driver().cuEventRecord(begin, busy), "cuEventRecord");
     for (const cuda::Stream& stream : streams)
       cuda::check(cuda::driver().cuStreamWaitEvent(stream, begin, 0), "cuStreamWaitEvent");
-    first.replay(streams[0]);
-    second.replay(streams[1]);
-    Call call = cards[2].call();
-    call.stream = streams[2];
+    for (int i = 0; i < kCaptures; ++i) captured[i].replay(streams[i]);
+    Call call = cards.back().call();
+    call.stream = streams[kCaptures];
     plan->run(call);
     for (const cuda::Stream& stream : streams) stream.synchronize();
-    for (int i = 0; i < 3; ++i) {
-      const Verdict verdict = cards[i].judge(posed[kind(i)]);
+    for (int i = 0; i < kCards; ++i) {
+      const Verdict verdict = cards[i].judge(posed[kinds[i]]);
       EXPECT_TRUE(verdict.fault.empty() && verdict.worst <= 1) << "call " << i << ": " << describe(verdict);
     }
   }
