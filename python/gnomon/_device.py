@@ -33,8 +33,8 @@ def has_streams(device: torch.device) -> bool:
 
 
 def tests_weights_late() -> bool:
-    """Whether a call is launched on a device with streams before the test of the weights, which then costs nothing while the device works. Not
-    while a graph is captured: a launch that is thrown away would be a part of it."""
+    """Whether a call is launched on a device with streams before a slow test of the weights, which then costs nothing while the
+    device works. Not while a graph is captured: a launch that is thrown away would be a part of it."""
     return not _capturing()
 
 

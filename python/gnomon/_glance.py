@@ -1,6 +1,6 @@
-"""One look in C at all that a watch watches, a tenth of the time that comparing it in Python takes; src/api/python_watch.cpp has
-the other half. Dictionaries are watched by CPython itself (3.12), tensors are read by PyTorch's own C functions (its stable C shim).
-Where one of the two is missing, that half is compared in Python as ever.
+"""One look in C at all that a watch watches, a tenth of the time that comparing it in Python takes (src/api/python_watch.cpp).
+Dictionaries are watched by CPython itself (3.12), tensors are read by PyTorch's own C functions (its stable C shim). Where one
+of the two is missing, that half is compared in Python as ever.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ from gnomon._glance import ATTRIBUTES, TENSORS
 from gnomon._library import library
 from gnomon._weights_watch import Watch
 
-watches_dicts = pytest.mark.skipif(_glance._dict_watcher() is None, reason="CPython 3.12 watches dictionaries, 3.13 forgets some stores")
+watches_dicts = pytest.mark.skipif(
+    _glance._dict_watcher() is None, reason="CPython 3.12 watches dictionaries, 3.13 forgets some stores"
+)
 reads_tensors = pytest.mark.skipif(_glance._tensor_readers() is None, reason="this PyTorch does not have the functions")
 
 
