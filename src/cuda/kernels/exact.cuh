@@ -24,9 +24,12 @@ __device__ __forceinline__ void multiply_rows(ExactTile& tile, const float* from
                                               const float* weight, int columns, Finish&& finish) {
   constexpr int kRows = ExactTile::kRows, kDepth = ExactTile::kDepth;
   const int thread = static_cast<int>(threadIdx.x), row = thread / 16 * 4, column = thread % 16 * 4;
+#pragma unroll 1
   for (int r0 = 0; r0 < rows; r0 += kRows) {
+#pragma unroll 1
     for (int c0 = 0; c0 < columns; c0 += kRows) {
       float sums[4][4] = {};
+#pragma unroll 1
       for (int k0 = 0; k0 < depth; k0 += kDepth) {
         __syncthreads();  // what these read was written by others, and the tile has been read
         for (int i = thread; i < kRows * kDepth; i += kExactThreads) {
@@ -36,7 +39,7 @@ __device__ __forceinline__ void multiply_rows(ExactTile& tile, const float* from
           tile.b[k][line] = deep && c0 + line < columns ? weight[i64{c0 + line} * depth + k0 + k] : 0.0f;
         }
         __syncthreads();
-#pragma unroll
+#pragma unroll 4
         for (int k = 0; k < kDepth; ++k) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
@@ -178,7 +181,7 @@ struct ExactSequence {
 
 // Blocks take sequences in turn. The last one to end lowers the flag: by then all have read it.
 template <typename T, typename Function>
-__global__ void __launch_bounds__(kExactThreads) exact_stack(const ExactStack p) {
+__global__ void __launch_bounds__(kExactThreads, 1) exact_stack(const ExactStack p) {
   __shared__ ExactTile tile;
   extern __shared__ __align__(128) unsigned char shared[];
   if (*static_cast<const volatile u32*>(p.flags) == 0) return;
