@@ -40,7 +40,8 @@ some_tests+=':Rows.*:Norm.*:Masks/AttentionMask.*:MaskKernel.*:Judge.*:Activatio
 some_tests+=':*CudaGuardWays.UsualAndFar*/3:*CudaGuardWays.UsualAndFar*/18' # the fp32 answer behind the resident kernel
 portable_tests='CudaBackendTest.*:Stacks/*:Rows.*:Norm.*:Masks/*:AttentionKernel.*:MaskKernel.*:Judge.*:ActivationKernel.*:PlainOpsKernel.*'
 portable_tests+=':*CudaGuard*:ResidentPortable.*'
-portable_tests+=':-CudaBackendTest.BatchesAtTheLimits*:CudaBackendTest.AMillionTokens*'
+# Two tests of the resident form have more kernels than this step has time to translate.
+portable_tests+=':-ResidentPortable.RandomStacks:ResidentPortable.RingsOf*:CudaBackendTest.BatchesAtTheLimits*:CudaBackendTest.AMillionTokens*'
 
 lacks() { # says why a step did not run
   echo "not run: $1"

@@ -102,14 +102,15 @@ Compiler::Shared Compiler::make(const std::string& name, const KernelSource& sou
 }
 
 void Compiler::ahead(std::vector<KernelSource> sources, const Architecture& architecture) {
-  // A large batch leaves cores for what is asked for after it, and is waited for.
-  const std::size_t cores = std::max(2u, std::thread::hardware_concurrency());
-  const std::size_t most = std::min(working_ + std::min(sources.size(), cores / 2), cores);
+  // Twice as many threads are no faster: kernels are parsed one at a time, whoever asks.
+  const std::size_t most = std::max(1u, std::thread::hardware_concurrency() / 2);
   const std::lock_guard lock(mutex_);
   std::erase_if(helpers_, [](const Helper& helper) { return helper.ended->load(); });
-  for (auto source = sources.rbegin(); source != sources.rend(); ++source)
-    jobs_.push_front({std::move(*source), architecture});
-  for (; working_ < most; ++working_) {
+  for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
+    if (announced_.insert(source->to_string() + architecture.name()).second)
+      jobs_.push_front({std::move(*source), architecture});
+  }
+  for (; working_ < std::min(jobs_.size(), most); ++working_) {
     Helper& helper = helpers_.emplace_back();
     helper.thread = std::jthread([this, ended = helper.ended](const std::stop_token& stop) {
       help(stop);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,8 +40,8 @@ class Compiler {
   // compiler's log when the kernel does not compile; an unusable cache is a warning, never an error.
   virtual std::shared_ptr<const CompiledKernel> get(const KernelSource& source, const Architecture& architecture);
 
-  // Compiles them in the background, those of the last call first; who asks for one meanwhile waits for it, or compiles
-  // it himself when nobody has begun. Failures are told to who asks.
+  // Compiles them in the background, each once, those of the last call first; who asks for one meanwhile waits for it,
+  // or compiles it himself when nobody has begun. Failures are told to who asks.
   virtual void ahead(std::vector<KernelSource> sources, const Architecture& architecture);
 
   // The name that it is kept under: of the compiler's version, the options and every line that is included.
@@ -70,6 +71,7 @@ class Compiler {
   std::mutex mutex_;
   std::map<std::string, std::shared_future<Shared>> kernels_;
   std::atomic<int> compilations_{0};
+  std::set<std::string> announced_;  // all that ever was among the jobs
   std::deque<Job> jobs_;
   std::size_t working_ = 0;  // helpers that may still take a job
   std::vector<Helper> helpers_;

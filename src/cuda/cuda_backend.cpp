@@ -57,7 +57,9 @@ class CudaBackend final : public Backend {
   }
   double estimate_plain_seconds(const Problem& problem) const override { return plain_seconds(problem, properties()); }
   std::vector<Group> groups(const Problem& problem, const Candidate& incumbent) const override {
-    return search_groups(problem, parse_choices(incumbent), properties());
+    const Choices choices = parse_choices(incumbent);
+    compile_tiles_ahead(problem, choices);
+    return search_groups(problem, choices, properties());
   }
   std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints,
                                  const Candidate& candidate) const override {
@@ -120,19 +122,23 @@ class CudaBackend final : public Backend {
  private:
   const DeviceProperties& properties() const { return device_->properties(); }
 
-  // What the search will want, in the background: tiles of attention take a second each to compile.
-  void compile_ahead(const Problem& problem) {
-    const Choices choices = estimate_stack(problem, constraints_, properties());
-    if (!choices.fused_attention) return;
+  // What the search will want, in the background: a form of the resident kernel takes seconds to compile, a tile of
+  // attention one. Tiles are wanted when no form is in their way.
+  void compile_ahead(const Problem& problem) const {
+    const ResidentSpec spec = resident_spec(problem, problem.batch);
+    std::vector<KernelSource> forms;
+    if (!constraints_.fp32_only) {
+      for (const ResidentForm& form : resident_forms(spec, properties())) forms.push_back(resident_source(spec, form));
+    }
+    if (forms.empty()) return compile_tiles_ahead(problem, estimate_stack(problem, constraints_, properties()));
+    machine_->kernels.compiler().ahead(std::move(forms), device_->architecture());
+  }
+  void compile_tiles_ahead(const Problem& problem, const Choices& choices) const {
+    if (choices.path != Path::stack || !choices.fused_attention) return;
     const AttentionSpec spec = attention_spec(config_, choices, problem.batch, problem.seq, problem.mask);
-    std::vector<KernelSource> sources;
-    for (const AttentionTile& tile : attention_tiles(spec, properties()))
-      sources.push_back(attention_source(spec, tile));
-    const ResidentSpec resident = resident_spec(problem, problem.batch);
-    for (const ResidentForm& form : resident_forms(resident, properties()))
-      sources.push_back(resident_source(resident, form));
-    std::ranges::reverse(sources);  // the resident ones take longest
-    machine_->kernels.compiler().ahead(std::move(sources), device_->architecture());
+    std::vector<KernelSource> tiles;
+    for (const AttentionTile& tile : attention_tiles(spec, properties())) tiles.push_back(attention_source(spec, tile));
+    machine_->kernels.compiler().ahead(std::move(tiles), device_->architecture());
   }
 
   DevicePlan::Parts plain_parts(const Problem& problem) {
