@@ -44,6 +44,7 @@ struct Features : SplitKeys<S> {
         const int tile = part * kTogether;
         if (first_token() + 16 * tile >= S::c.seq) continue;
         RowTiles<S>(team * kHeads + head, tile, static_cast<int>(rank())).run(parity());
+        if constexpr (kHeads * kParts <= kAttending) break;  // which the compiler does not see
       }
     }
   }
@@ -55,6 +56,9 @@ struct Features : SplitKeys<S> {
     const float2 bias = single(S::l.bias_o, &Vectors::bias_o);
     publish();
     tell_senders(barriers::keys_taken());
+    if constexpr (S::l.more_stages > 0) {
+      if (threadIdx.x == 0) mbarrier::arrive(barriers::keys_read());
+    }
     add_to_tokens(x, bias);
     this->template multiply<false, 3, false>(x, queries_operand());
     this->template finish<3>(x);
@@ -76,21 +80,36 @@ struct Features : SplitKeys<S> {
     activate_tokens<S::c.activation, 0, kValues>(a, d, bias);
     store_operand(a, hidden_operand(0));
     publish();
-#pragma unroll 1
-    for (int chunk = 1; chunk < S::l.chunks; ++chunk) {
-      bias = doubled(S::l.bias_1 + 2 * S::c.model * chunk, progress / 2);
+    if constexpr (S::l.chunks > 1) {
+      const auto second = [&](int chunk) {
+        bias = doubled(S::l.bias_1 + 2 * S::c.model * chunk, progress / 2);
+        this->template multiply<false, 6, false>(x, hidden_operand(chunk - 1), [&](int part) {
+          if (part == 0) wgmma::settle(d);
+          if constexpr (!kInParts) {
+            if (part == S::l.units - 1) activate_tokens<S::c.activation, 0, kPart>(a, d, bias);
+          } else {
+            activate_part<kPart>(a, d, bias, part);
+          }
+        });
+      };
+      const auto hand_over = [&](int chunk) {
+        if constexpr (S::l.more_stages > 0) meet();  // the operand of the units before has been read
+        store_operand(a, hidden_operand(chunk));
+        publish();
+      };
       this->template multiply<true, 5, false>(d, tokens_operand());
-      this->template multiply<false, 6, true>(x, hidden_operand(chunk - 1), [&](int part) {
-        if (part == 0) wgmma::settle(d);
-        if constexpr (!kInParts) {
-          if (part == S::l.units - 1) activate_tokens<S::c.activation, 0, kPart>(a, d, bias);
-        } else {
-          activate_part<kPart>(a, d, bias, part);
-        }
-      });
+      this->template finish<5>(d);
+#pragma unroll 1
+      for (int chunk = 1; chunk < S::l.chunks - 1; ++chunk) {
+        second(chunk);
+        this->template multiply<true, 5, true>(d, tokens_operand(), [&](int part) {
+          if (part == 0) hand_over(chunk);
+        });
+        this->template finish<5>(d);
+      }
+      second(S::l.chunks - 1);
       this->template finish<6>(x);
-      store_operand(a, hidden_operand(chunk));
-      publish();
+      hand_over(S::l.chunks - 1);
     }
     this->template multiply<false, 3 + 2 * S::l.chunks, false>(x, hidden_operand(S::l.chunks - 1));
     this->template finish<3 + 2 * S::l.chunks>(x);
@@ -110,7 +129,7 @@ struct Features : SplitKeys<S> {
   }
 
   // The same where all hidden units have an operand: the first product of all, each chunk's activations under the next
-  // one's; then the second.
+  // one's; then the second, and under it the next layer's vectors.
   __device__ __forceinline__ void whole_feed_forward_block() {
     float2 bias[S::l.chunks];
 #pragma unroll
@@ -145,7 +164,9 @@ struct Features : SplitKeys<S> {
   template <int kChunk>
   __device__ __forceinline__ void second_products() {
     if constexpr (kChunk < S::l.chunks) {
-      this->template multiply<false, 4 + S::l.chunks + kChunk, (kChunk > 0)>(x, hidden_operand(kChunk));
+      this->template multiply<false, 4 + S::l.chunks + kChunk, (kChunk > 0)>(x, hidden_operand(kChunk), [&](int part) {
+        if (kChunk == 0 && part == 0) load_vectors(progress / 2 + 1);
+      });
       second_products<kChunk + 1>();
     }
   }
@@ -154,7 +175,7 @@ struct Features : SplitKeys<S> {
   template <typename Finish>
   __device__ __forceinline__ void over_tokens(Finish&& finish) const {
     const u32 at = shared_base() + S::l.statistics_at;
-    store_moments(x, at + warp() * (8 * S::l.rows));
+    store_moments<typename NormParts<S::c.pre_norm>::type>(x, at + warp() * (8 * S::l.rows));
     meet();
     const int token = split_thread<S>();
     if (token < S::l.rows) {
@@ -196,22 +217,18 @@ struct Features : SplitKeys<S> {
     } else {
       first_norm();
     }
+    const float2 gain = single(S::l.gain2, &Vectors::gain2), shift = single(S::l.shift2, &Vectors::shift2);
     if constexpr (S::l.whole_hidden) {
       whole_feed_forward_block();
     } else {
       feed_forward_block();
+      load_vectors(progress / 2 + 1);
     }
     if constexpr (S::l.hidden_over_keys) {
       meet();
       tell_senders(barriers::keys_free());
     }
-    if constexpr (S::c.pre_norm) {
-      load_vectors(progress / 2 + 1);
-    } else {
-      const float2 gain = single(S::l.gain2, &Vectors::gain2), shift = single(S::l.shift2, &Vectors::shift2);
-      load_vectors(progress / 2 + 1);
-      norm(gain, shift);
-    }
+    if constexpr (!S::c.pre_norm) norm(gain, shift);
     progress = progress + 2 ^ 1;
   }
 
@@ -267,13 +284,17 @@ struct Features : SplitKeys<S> {
   }
 
   __device__ __forceinline__ void store(i64 sequence) const {
-    float* to = p.output + sequence * p.output_sequence;
+    const i64 step = p.output_token;
+    float* to = p.output + sequence * p.output_sequence + token(0) * step + feature(0);
     bool finite = true;
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      if (token(i) >= S::c.seq) continue;
-      to[token(i) * p.output_token + feature(i)] = x[i];
-      finite &= is_finite(x[i]);
+    for (int i = 0; i < kValues; i += 4, to += 8 * step) {
+#pragma unroll
+      for (int next = 0; next < 2; ++next) {
+        if (token(i + next) >= S::c.seq) continue;
+        to[next * step] = x[i + next], to[next * step + 8] = x[i + next + 2];
+        finite &= is_finite(x[i + next]) && is_finite(x[i + next + 2]);
+      }
     }
     if (p.flags && !finite) raise(p.flags, kOutputNotFinite);
   }
@@ -282,6 +303,7 @@ struct Features : SplitKeys<S> {
   __device__ __forceinline__ void run() {
 #pragma unroll 1
     for (int sequence = block_anew() / S::c.cluster; sequence < p.batch; sequence += blocks_anew() / S::c.cluster) {
+      load_vectors(0);
       load(sequence);
       if (sequence == block_anew() / S::c.cluster) cluster_barrier_relaxed();
       if constexpr (S::c.masked) read_mask(sequence);
@@ -293,7 +315,7 @@ struct Features : SplitKeys<S> {
         publish();
       }
 #pragma unroll 1
-      for (progress &= 1, load_vectors(0); progress / 2 < static_cast<u32>(p.layers);) run_layer();
+      for (progress &= 1; progress / 2 < static_cast<u32>(p.layers);) run_layer();
       if constexpr (S::c.final_norm) final_norm();
       store(sequence);
     }
@@ -318,6 +340,9 @@ __global__ void __cluster_dims__(S::c.cluster, 1, 1) __launch_bounds__(S::l.thre
     cluster_barrier_relaxed();
     const int of = threadIdx.x / 32 - 4 * S::c.groups;
     if (threadIdx.x % 32 == 0 && of < S::c.groups) SplitProducer<S>(of).run(p);
+    if constexpr (S::l.sender) {
+      if (of == S::c.groups && SplitBarriers<S>::receivers() > 0) send_keys<S>(p);
+    }
   }
 }
 

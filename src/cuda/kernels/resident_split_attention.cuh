@@ -1,6 +1,6 @@
 // Attention of 16 or 32 queries of one head by one warp, against keys that come in blocks: scores of any number of keys
-// fit. Queries lie as the operand of a product (panels of [rows][64]), K and V in panels of [keys][64], both with the
-// 16-byte chunks of a row swizzled by the row's number.
+// fit. Queries lie as the operand of a product (panels of [rows][64]), K and V in panels of [16 keys][64], both with
+// the 16-byte chunks of a row swizzled by the row's number.
 #pragma once
 
 #include "resident_split_stream.cuh"
@@ -11,13 +11,15 @@ namespace gnomon::kernels::resident {
 template <typename S>
 struct RowTiles {
   static constexpr int kHead = S::l.head, kTiles = S::l.tiles_together;
+  static constexpr int kPanel = 16 * 128;  // of K or V: 16 keys' rows of 64 features
 
   int head;
   int first_token;  // in the sequence
   int there;        // tiles: the CTA's last ones may have no tokens
   u32 operand_row;  // of this lane
   float o[kTiles][kHead / 8][4] = {};
-  float largest[kTiles][2], sum[kTiles][2] = {};
+  float largest[kTiles][2];
+  float sum[kTiles][2] = {};  // of the quad's lanes, each its part; of unshifted exponentials, all of it
 
   __device__ __forceinline__ RowTiles(int of, int tile, int rank) : head(of) {
     first_token = rank * S::l.rows + 16 * tile;
@@ -25,8 +27,6 @@ struct RowTiles {
     const int lane = split_thread<S>() % 32, column = head * kHead;
     operand_row = shared_base() + S::l.queries_at + column / 64 * (S::l.rows * 128) + (16 * tile + lane % 16) * 128 +
                   ((column % 64 / 8 + lane / 16) ^ lane % 8) * 16;
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) largest[t][0] = largest[t][1] = __int_as_float(0xff800000);
   }
 
   // Of the keys that the tiles see, in whole row tiles.
@@ -41,11 +41,11 @@ struct RowTiles {
     return (operand_row ^ feature % 64 * 2) + feature / 64 * (S::l.rows * 128) + step;
   }
   static __device__ __forceinline__ u32 in_keys(u32 row, int key, int feature) {
-    return (row ^ feature % 64 * 2) + feature / 64 * S::l.panel_bytes + key * 128;
+    return (row ^ feature % 64 * 2) + feature / 64 * kPanel + key * S::l.key_bytes;
   }
   __device__ __forceinline__ u32 keys_row(u32 at, u32 row, u32 chunk) const {
     const u32 first = head * kHead / 8;
-    return shared_base() + at + first / 8 * S::l.panel_bytes + row * 128 + ((first % 8 + chunk) ^ row % 8) * 16;
+    return shared_base() + at + first / 8 * kPanel + row * 128 + ((first % 8 + chunk) ^ row % 8) * 16;
   }
 
   template <int kKeys>
@@ -142,6 +142,72 @@ struct RowTiles {
     }
   }
 
+  // Of 16 keys of which a row sees a part: the lane's pair in each 8 of them and of the rows, as a mask of what is
+  // packed.
+  __device__ __forceinline__ u32 in_sight(int key_half, int row_half) const {
+    const int lane = split_thread<S>() % 32, key = 8 * key_half + lane % 4 * 2;
+    const int last = S::c.causal ? lane / 4 + 8 * row_half : (S::c.seq - 1) % 16;
+    return (key <= last ? 0xffffu : 0) | (key < last ? 0xffff0000u : 0);
+  }
+  // The same of the mask's bits.
+  __device__ __forceinline__ u32 unmasked(int key) const {
+    const int lane = split_thread<S>() % 32;
+    const u32 bits = load_shared(shared_base() + S::l.masks_at + key / 32 * 4) >> (key % 32 + lane % 4 * 2);
+    return (bits & 1 ? 0xffffu : 0) | (bits & 2 ? 0xffff0000u : 0);
+  }
+
+  // A block of keys with the scores' exponentials as they are, rounded to fp16: their sums come as a product with ones.
+  template <int kKeys>
+  __device__ __forceinline__ void meet_plainly(int key0, u32 parity, float (&sums)[kTiles][4]) {
+    float s[kTiles][kKeys / 8][4] = {};
+    score<kKeys>(s, key0);
+    u32 p[kTiles][kKeys / 16][4];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const int edge = S::c.causal ? first_token + 16 * t : S::c.seq / 16 * 16;
+#pragma unroll
+      for (int j = 0; j < kKeys / 16; ++j) {
+        const int key = key0 + 16 * j;
+        const u32 whole = key < edge ? ~0u : 0, part = key == edge ? ~0u : 0;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float(&e)[4] = s[t][2 * j + half];
+          const u32 valid = S::c.masked ? unmasked(key + 8 * half) : ~0u;
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            u32& packed = p[t][j][2 * half + r];
+            packed = pack2<f16>(exp2_fast(e[2 * r]), exp2_fast(e[2 * r + 1]));
+            if constexpr (S::c.causal || S::c.seq % 16 != 0) packed &= whole | (part & in_sight(half, r));
+            if constexpr (S::c.masked) packed &= valid;
+          }
+        }
+      }
+    }
+    if constexpr (S::l.used > 1) mbarrier::wait(SplitBarriers<S>::values_ready(), parity);
+    constexpr u32 kOnes = 0x3c003c00;
+    const u32 lane = split_thread<S>() % 32, row = keys_row(S::l.values_at, lane % 16, lane / 16);
+#pragma unroll
+    for (int j = 0; j < kKeys / 16; ++j) {
+      if (S::c.causal && j > 0 && key0 + 16 * j >= end()) break;
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) mma_16x8x16<f16>(sums[t], p[t][j], kOnes, kOnes);
+      add_values_of(p, j, row, key0);
+    }
+  }
+  template <int kGroups>
+  __device__ __forceinline__ void add_values_of(const u32 (&p)[kTiles][kGroups][4], int j, u32 row, int key0) {
+#pragma unroll
+    for (int feature = 0; feature < kHead; feature += 16) {
+      u32 v[4];
+      load_matrices_transposed(v, in_keys(row, key0 + 16 * j, feature));
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        mma_16x8x16<f16>(o[t][feature / 8], p[t][j], v[0], v[1]);
+        mma_16x8x16<f16>(o[t][feature / 8 + 1], p[t][j], v[2], v[3]);
+      }
+    }
+  }
+
   template <int kKeys>
   __device__ __forceinline__ void meet(int key0, u32 parity) {
     float s[kTiles][kKeys / 8][4] = {};
@@ -164,12 +230,22 @@ struct RowTiles {
       if (t < there) finish(t, o[t], sum[t]);
     }
   }
+
+  // What exponentials without a shift may sum up to: none is too large for fp16 then, and what small ones lose there is
+  // less than fp16's own rounding of the sum.
+  static constexpr float kLeast = (S::l.keys > 128 ? 2 : 1) * kLeastSum;
+  __device__ __forceinline__ bool plain_is_right() const {
+    bool right = true;
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) right &= sum[i / 2][i % 2] >= kLeast && sum[i / 2][i % 2] <= kMostSum;
+    return __all_sync(kAllLanes, right);
+  }
+
   __device__ __forceinline__ void finish(int tile, const float (&o)[kHead / 8][4], const float (&sum)[2]) const {
     float inverse[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float all = sum_lanes<4>(sum[r]);
-      inverse[r] = all == 0 ? 0.0f : __fdividef(1.0f, all);
+      inverse[r] = sum[r] == 0 ? 0.0f : __fdividef(1.0f, sum[r]);
     }
 #pragma unroll
     for (int feature = 0; feature < kHead; feature += 16) {
@@ -187,50 +263,60 @@ struct RowTiles {
   // Two warps share the tile's keys; the second one gives what it has to the first.
   __device__ __forceinline__ void run_shared(u32 parity, int part, int pair) {
     constexpr int kFirst = up(S::l.keys / 2, 16), kValues = kHead / 2, kStep = 4 * 32;
-    const u32 at = shared_base() + S::l.partials_at + pair * (kStep * (kValues + 4)) + split_thread<S>() % 32 * 4;
+    const u32 at = shared_base() + S::l.partials_at + pair * (kStep * (kValues + 2)) + split_thread<S>() % 32 * 4;
+    float sums[kTiles][4] = {};
     if (part == 0) {
-      meet<kFirst>(0, parity);
+      meet_plainly<kFirst>(0, parity, sums);
     } else {
-      if (end() > kFirst) meet<S::l.keys - kFirst>(kFirst, parity);
+      if (end() > kFirst) meet_plainly<S::l.keys - kFirst>(kFirst, parity, sums);
 #pragma unroll
       for (int i = 0; i < kValues; ++i) store_shared(at + i * kStep, __float_as_uint(o[0][i / 4][i % 4]));
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        store_shared(at + (kValues + r) * kStep, __float_as_uint(largest[0][r]));
-        store_shared(at + (kValues + 2 + r) * kStep, __float_as_uint(sum[0][r]));
-      }
+      for (int r = 0; r < 2; ++r) store_shared(at + (kValues + r) * kStep, __float_as_uint(sums[0][2 * r]));
     }
     named_barrier(6 + pair, 64);  // one instruction for both: synccheck takes two for threads gone astray
-    if (part == 0) {
-      merge(at);
-      finish();
-    }
-  }
-  __device__ __forceinline__ void merge(u32 at) {
-    constexpr int kValues = kHead / 2, kStep = 4 * 32;
-    const auto other = [&](int i) { return __uint_as_float(load_shared(at + i * kStep)); };
-    float own[2], others[2];
+    if (part != 0) return;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float theirs = other(kValues + r), high = fmaxf(largest[0][r], theirs);
-      const float shift = high == __int_as_float(0xff800000) ? 0.0f : high;
-      own[r] = exp2_fast(largest[0][r] - shift), others[r] = exp2_fast(theirs - shift);
-      sum[0][r] = sum[0][r] * own[r] + other(kValues + 2 + r) * others[r];
-    }
+    for (int i = 0; i < kValues; ++i) o[0][i / 4][i % 4] += __uint_as_float(load_shared(at + i * kStep));
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      float& value = o[0][i / 4][i % 4];
-      value = value * own[i % 4 / 2] + other(i) * others[i % 4 / 2];
-    }
+    for (int r = 0; r < 2; ++r) sum[0][r] = sums[0][2 * r] + __uint_as_float(load_shared(at + (kValues + r) * kStep));
+    if (!plain_is_right()) meet_all(parity);
+    finish();
   }
 
-  __device__ __forceinline__ void run(u32 parity) {
+  // All keys, with the largest score as the shift.
+  __device__ __forceinline__ void meet_all(u32 parity) {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      largest[t][0] = largest[t][1] = __int_as_float(0xff800000), sum[t][0] = sum[t][1] = 0;
+#pragma unroll
+      for (int i = 0; i < kHead / 2; ++i) o[t][i / 4][i % 4] = 0;
+    }
     constexpr int kBlock = S::l.key_block, kWhole = S::l.keys / kBlock * kBlock;
 #pragma unroll 1
     for (int key0 = 0; key0 < kWhole && key0 < end(); key0 += kBlock) meet<kBlock>(key0, parity);
     if constexpr (kWhole < S::l.keys) {
       if (end() > kWhole) meet<S::l.keys - kWhole>(kWhole, parity);
     }
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) sum[i / 2][i % 2] = sum_lanes<4>(sum[i / 2][i % 2]);
+  }
+
+  __device__ __forceinline__ void run(u32 parity) {
+    if constexpr (!S::l.plain) {
+      meet_all(parity);
+      return finish();
+    }
+    constexpr int kBlock = S::l.plain_block, kWhole = S::l.keys / kBlock * kBlock;
+    float sums[kTiles][4] = {};
+#pragma unroll 1
+    for (int key0 = 0; key0 < kWhole && key0 < end(); key0 += kBlock) meet_plainly<kBlock>(key0, parity, sums);
+    if constexpr (kWhole < S::l.keys) {
+      if (end() > kWhole) meet_plainly<S::l.keys - kWhole>(kWhole, parity, sums);
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) sum[i / 2][i % 2] = sums[i / 2][i % 2 * 2];
+    if (!plain_is_right()) meet_all(parity);
     finish();
   }
 };

@@ -11,7 +11,7 @@ struct SplitKeys : SplitProducts<S> {
   using Products = SplitProducts<S>;
   using Products::doubled, Products::first_token, Products::kPacked, Products::kValues, Products::meet,
       Products::meet_for_heads, Products::parity, Products::queries_operand, Products::rank, Products::store_operand,
-      Products::tokens_operand;
+      Products::tokens_operand, Products::warp;
   using typename Products::Vectors;
   using barriers = SplitBarriers<S>;
 
@@ -34,11 +34,11 @@ struct SplitKeys : SplitProducts<S> {
       }
     }
     const u32 t = split_thread<S>(), row = t % 32 / 16 * 8 + t % 8, chunk = t % 128 / 32 * 2 + t / 8 % 2;
-    at += shared_base() + t / 128 * S::l.panel_bytes + (first_token() + row) * 128 + (chunk ^ t % 8) * 16;
+    at += shared_base() + first_token() * S::l.key_bytes + t / 128 * (16 * 128) + row * 128 + (chunk ^ t % 8) * 16;
 #pragma unroll
     for (int i = 0; i < kPacked / 4; ++i) {
       if (first_token() + 16 * i >= S::l.keys) break;
-      store_matrices_transposed(at + 16 * i * 128, a + 4 * i);
+      store_matrices_transposed(at + 16 * i * S::l.key_bytes, a + 4 * i);
     }
   }
 
@@ -47,20 +47,23 @@ struct SplitKeys : SplitProducts<S> {
     if (threadIdx.x != 0) return;
     int keys = 0;
     for (u32 other = 0; other < S::l.used; ++other) keys += gives_keys<S>(other, rank()) ? keys_of<S>(other) : 0;
-    mbarrier::arrive_expecting(barriers::keys_ready(), keys * S::c.groups * 128);
-    mbarrier::arrive_expecting(barriers::values_ready(), keys * S::c.groups * 128);
+    mbarrier::arrive_expecting(barriers::keys_ready(), keys * S::l.key_bytes);
+    mbarrier::arrive_expecting(barriers::values_ready(), keys * S::l.key_bytes);
   }
 
-  // What the warpgroup has stored of K or V, at `at`, to the other CTAs.
-  __device__ __forceinline__ void send_keys(u32 at, u32 barrier) const {
+  // What has been stored of K or V, at `at`, to the other CTAs: by the sender, who waits for `stored`, or else by all
+  // warps, whose lanes would take turns.
+  __device__ __forceinline__ void send_keys(u32 at, u32 stored, u32 ready) const {
     if constexpr (S::l.used == 1) return;
     publish_shared_writes();
-    meet_for_heads();
-    // A warp's lanes take turns, so all warps send; the last CTA first, which in a causal stack needs the most.
-    const u32 t = split_thread<S>(), to = S::l.used - 1 - (t % 128 / 32 + t % 32 * 4);
-    if (t % 32 < (S::l.used + 3) / 4 && to < S::l.used && gives_keys<S>(rank(), to)) {
-      const u32 from = shared_base() + at + t / 128 * S::l.panel_bytes + first_token() * 128;
-      bulk_send(address_in(to, from), from, keys_of<S>(rank()) * 128, address_in(to, barrier));
+    if constexpr (S::l.sender) {
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) mbarrier::arrive(stored);
+    } else {
+      meet();
+      constexpr u32 kWarps = 4 * S::c.groups;
+      const u32 lane = split_thread<S>() % 32;
+      send_to_others<S>(at, ready, warp() + lane * kWarps, lane < (S::l.used + kWarps - 1) / kWarps ? S::l.used : 0);
     }
   }
 
@@ -91,12 +94,12 @@ struct SplitKeys : SplitProducts<S> {
       pack(of, bias);
       wait_for_receivers(S::l.hidden_over_keys ? barriers::keys_free() : barriers::keys_taken(), parity() ^ 1);
       store_keys(a, 0);
-      send_keys(0, barriers::keys_ready());
+      send_keys(0, barriers::keys_stored(), barriers::keys_ready());
     };
     const auto give_values = [&](float(&of)[kValues], float2 bias) {
       pack(of, bias);
       store_keys(a, S::l.values_at);
-      send_keys(S::l.values_at, barriers::values_ready());
+      send_keys(S::l.values_at, barriers::values_stored(), barriers::values_ready());
     };
     expect_keys();
     const float2 bias_k = doubled(S::l.bias_k, &Vectors::bias_k), bias_v = doubled(S::l.bias_v, &Vectors::bias_v),

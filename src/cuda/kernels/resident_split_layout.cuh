@@ -13,13 +13,15 @@ struct SplitLayout : Packing {
   int used = 0;         // CTAs that have tokens: the last ones of a cluster may have none
   int keys = 0;         // rows of K and V
   int key_block = 0;    // keys that a row tile meets at a time
-  int panel_bytes = 0;  // of K or V: all keys' rows of a warpgroup's 64 features
+  int plain_block = 0;  // the same where no largest score is kept
+  bool plain = false;   // this is tried first; where registers are short, not with a mask: they would be spilled
+  int key_bytes = 0;    // of K or V: a key's features
 
-  // Shared memory, in bytes. K, then V, of the whole sequence; the operand of the products: normalised tokens; operands
-  // of hidden units, of all of them or of two chunks, which lie over K and V where there is no other room; Q, then the
-  // heads' outputs, over the first of these or else over the tokens; statistics of each warp's features, then of whole
-  // tokens; the mask's bits; barriers; the ring of weights. A stage of the ring is a warpgroup's part of a tile:
-  // [64 outputs][64].
+  // Shared memory, in bytes. K, then V, of the whole sequence, for 16 keys at a time a panel for each 64 features, so
+  // that a CTA's are one copy; the operand of the products: normalised tokens; operands of hidden units, of all of them
+  // or of two chunks, which lie over K and V where there is no other room; Q, then the heads' outputs, over the first
+  // of these or else over the tokens; statistics of each warp's features, then of whole tokens; the mask's bits;
+  // barriers; the ring of weights. A stage of the ring is a warpgroup's part of a tile: [64 outputs][64].
   int values_at = 0, operand_at = 0, operand_bytes = 0, hidden_at = 0, queries_at = 0, statistics_at = 0, tokens_at = 0,
       masks_at = 0, barriers_at = 0, ring_at = 0, stages = 0, stage_bytes = 0, shared_bytes = 0;
   bool hidden_over_keys = false;
@@ -29,6 +31,9 @@ struct SplitLayout : Packing {
   // and no loop is in the way, the compiler knows each tile's stage.
   int group_tiles = 0, group_stages = 0;
   bool known_stages = false;
+  // Where hidden units lie over K and V and one operand of theirs leaves room there, the feed-forward block has these
+  // stages too, of each warpgroup, so that a block of weights is a round of its stages.
+  int more_at = 0, more_stages = 0;
   bool look_ahead = false;     // for a tile, under the product before it
   bool vectors_ahead = false;  // a layer's are loaded under the layer before
 
@@ -36,6 +41,9 @@ struct SplitLayout : Packing {
   // a tile's keys and one leaves its part for the other; where they are more, a warp takes two of a head together.
   int attending = 0, row_tiles = 0, tiles_together = 0, partials_at = 0;
   bool share_keys = false;
+
+  // K and V are sent by a warp that has nothing else to do, where there is one: asking for a copy takes a while.
+  bool sender = false;
 
   // As in `Layout`: a whole warpgroup for the producer hands its registers over.
   bool split_registers = false;
@@ -46,6 +54,7 @@ struct SplitLayout : Packing {
     used = (c.seq + rows - 1) / rows;
     keys = up(c.seq, 16);
     split_registers = c.groups > 1;
+    sender = used > 1 && c.groups == 2;
     threads = 128 * c.groups + (split_registers ? 128 : 32);
     // The block has what its launch gave each thread, an eighth's multiple of a scheduler's 512: no more can be
     // claimed.
@@ -54,10 +63,12 @@ struct SplitLayout : Packing {
     // What a thread holds of x and of a head's output leaves so many registers for scores.
     const int left = registers - rows / 2 - head / 2;
     key_block = left >= 120 ? 64 : left >= 80 ? 32 : 16;
+    plain_block = key_block > 16 ? key_block : 32;
+    plain = registers >= 128 || !c.masked;
 
     stage_bytes = 64 * 64 * 2;
-    panel_bytes = 128 * keys;
-    values_at = c.groups * panel_bytes;
+    key_bytes = 2 * c.model;
+    values_at = keys * key_bytes;
     operand_at = 2 * values_at;
     operand_bytes = 2 * rows * c.model;
     group_tiles = units * (4 + 2 * chunks);
@@ -87,8 +98,8 @@ struct SplitLayout : Packing {
     tokens_at = statistics_at + 4 * c.groups * rows * 8;
     masks_at = tokens_at + rows * 8;
     partials_at = masks_at + up(keys, 128) / 8;
-    barriers_at = partials_at + (share_keys ? 4 * c.groups / attending * row_tiles * 32 * 4 * (head / 2 + 4) : 0);
-    const int most_barrier_bytes = 8 * (2 * kMostStages + 4);
+    barriers_at = partials_at + (share_keys ? 4 * c.groups / attending * row_tiles * 32 * 4 * (head / 2 + 2) : 0);
+    const int most_barrier_bytes = 8 * (2 * kMostStages + 6 + 17);
     ring_at = up(barriers_at + most_barrier_bytes, 1024);
     stages = ring_at > kMostShared ? 0 : (kMostShared - ring_at) / stage_bytes;
     if (stages > kMostStages) stages = kMostStages;
@@ -97,6 +108,10 @@ struct SplitLayout : Packing {
     while (even > 2 && group_tiles % even != 0) --even;
     known_stages = even >= 2 && group_tiles % even == 0 && (whole_hidden || units % even == 0);
     if (known_stages) group_stages = even;
+    if (over_keys && known_stages && group_stages == 2 && units == 4) {
+      const int at = hidden_at + operand_bytes;  // one operand of hidden units instead of two
+      if (at + c.groups * 2 * stage_bytes <= 2 * values_at) more_at = at, more_stages = 2;
+    }
     stages = group_stages * c.groups;
     shared_bytes = ring_at + stages * stage_bytes;
   }

@@ -93,7 +93,11 @@ struct SplitProducts {
   static __device__ __forceinline__ u32 tokens_operand() { return shared_base() + S::l.operand_at; }
   static __device__ __forceinline__ u32 queries_operand() { return shared_base() + S::l.queries_at; }
   static __device__ __forceinline__ u32 hidden_operand(int chunk) {
-    return shared_base() + S::l.hidden_at + (S::l.whole_hidden ? chunk : chunk % 2) * S::l.operand_bytes;
+    return shared_base() + S::l.hidden_at +
+           (S::l.whole_hidden      ? chunk
+            : S::l.more_stages > 0 ? 0
+                                   : chunk % 2) *
+               S::l.operand_bytes;
   }
 
   struct Nothing {

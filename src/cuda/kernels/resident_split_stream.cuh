@@ -38,7 +38,16 @@ struct SplitBarriers {
   // these have been read.
   static __device__ __forceinline__ u32 keys_taken() { return full(2 * S::l.stages + 2); }
   static __device__ __forceinline__ u32 keys_free() { return full(2 * S::l.stages + 3); }
-  static constexpr int kCount = 2 * S::l.stages + 4;
+  // This CTA's K, or V, is stored and may be sent.
+  static __device__ __forceinline__ u32 keys_stored() { return full(2 * S::l.stages + 4); }
+  static __device__ __forceinline__ u32 values_stored() { return full(2 * S::l.stages + 5); }
+  // Of the stages over K and V.
+  static constexpr int kFirstMore = 2 * S::l.stages + (S::l.sender ? 6 : 4), kMore = S::l.more_stages * S::c.groups;
+  static __device__ __forceinline__ u32 more_full(int stage) { return full(kFirstMore + stage); }
+  static __device__ __forceinline__ u32 more_empty(int stage) { return full(kFirstMore + kMore + stage); }
+  // Nobody reads K and V any more.
+  static __device__ __forceinline__ u32 keys_read() { return full(kFirstMore + 2 * kMore); }
+  static constexpr int kCount = kFirstMore + (kMore > 0 ? 2 * kMore + 1 : 0);
 
   // How many CTAs need this one's keys.
   static __device__ __forceinline__ int receivers() {
@@ -50,7 +59,11 @@ struct SplitBarriers {
     for (int i = threadIdx.x / 32; i < kCount; i += S::l.threads / 32) {
       const u32 barrier = full(i);
       int arrivals = 1;  // the thread that expects the bytes
-      if (barrier >= keys_taken()) {
+      if (i >= kFirstMore) {
+        arrivals = i >= kFirstMore + kMore && i < kFirstMore + 2 * kMore ? 4 : 1;
+      } else if (barrier >= keys_stored()) {
+        arrivals = 4 * S::c.groups;  // the warps that store them
+      } else if (barrier >= keys_taken()) {
         arrivals = max(1, receivers());
       } else if (barrier >= empty(0) && barrier < keys_ready()) {
         arrivals = 4;  // the warps of the stage's warpgroup
@@ -67,6 +80,7 @@ struct SplitProducer {
   static constexpr int kBlocks = 4 + 2 * S::l.chunks;
   const int group;
   Place<S::l.group_stages> at;
+  u32 layer_parity = 0;
 
   __device__ __forceinline__ explicit SplitProducer(int of) : group(of) {}
 
@@ -75,7 +89,14 @@ struct SplitProducer {
     for (int sequence = block_anew() / S::c.cluster; sequence < p.batch; sequence += clusters) {
       for (int layer = 0; layer < p.layers; ++layer) {
 #pragma unroll 1
-        for (int block = 0; block < kBlocks; ++block) load_block(p, layer * kBlocks + packed(block));
+        for (int block = 0; block < kBlocks; ++block) {
+          if (S::l.more_stages > 0 && block >= 4) {
+            load_wide(p, layer * kBlocks + packed(block), block);
+          } else {
+            load_block(p, layer * kBlocks + packed(block));
+          }
+        }
+        layer_parity ^= 1;
       }
     }
   }
@@ -86,6 +107,27 @@ struct SplitProducer {
     if (block < 5 || block == kBlocks - 1) return block;
     if constexpr (S::l.whole_hidden) return block < 4 + S::l.chunks ? 2 * block - 4 : 2 * (block - S::l.chunks) - 3;
     return block % 2 != 0 ? block + 1 : block - 1;
+  }
+
+  // One of the feed-forward block's, to as many stages as it has tiles: a round of all of them. Nobody may read what
+  // lies there: neither this CTA's attention nor the copies to the others.
+  __device__ __forceinline__ void load_wide(const Call& p, int block, int of_layer) {
+    if (of_layer == 4) {
+      mbarrier::wait(barriers::keys_read(), layer_parity);
+      if (barriers::receivers() > 0) mbarrier::wait(barriers::keys_taken(), layer_parity);
+    }
+    const char* from =
+        static_cast<const char*>(p.weights) + i64{block} * S::l.units * S::l.tile_bytes + group * S::l.stage_bytes;
+#pragma unroll 1
+    for (int i = 0; i < S::l.units; ++i, from += S::l.tile_bytes) {
+      const bool more = i >= S::l.group_stages;
+      const int stage = (more ? i - S::l.group_stages : i) * S::c.groups + group;
+      const u32 full = more ? barriers::more_full(stage) : barriers::full(stage);
+      mbarrier::wait(more ? barriers::more_empty(stage) : barriers::empty(stage), of_layer % 2 ^ 1);
+      mbarrier::arrive_expecting(full, S::l.stage_bytes);
+      bulk_load(shared_base() + (more ? S::l.more_at : S::l.ring_at) + stage * S::l.stage_bytes, from, S::l.stage_bytes,
+                full);
+    }
   }
 
   __device__ __forceinline__ void load_block(const Call& p, int block) {
@@ -103,6 +145,32 @@ struct SplitProducer {
   }
 };
 
+// K, or V, of this CTA's tokens to those that need it, each by a lane; to the last CTA first, which in a causal stack
+// needs the most. `turn` of `turns`.
+template <typename S>
+__device__ __forceinline__ void send_to_others(u32 at, u32 barrier, u32 turn, u32 turns) {
+  const u32 rank = cluster_rank_anew(), to = S::l.used - 1 - turn;
+  if (turn >= turns || turn >= S::l.used || !gives_keys<S>(rank, to)) return;
+  const u32 from = shared_base() + at + rank * S::l.rows * S::l.key_bytes;
+  bulk_send(address_in(to, from), from, keys_of<S>(rank) * S::l.key_bytes, address_in(to, barrier));
+}
+
+// A warp that sends what the others have stored.
+template <typename S>
+__device__ __forceinline__ void send_keys(const Call& p) {
+  using barriers = SplitBarriers<S>;
+  const int clusters = static_cast<int>(gridDim.x) / S::c.cluster;
+  u32 parity = 0;
+  for (int sequence = block_anew() / S::c.cluster; sequence < p.batch; sequence += clusters) {
+    for (int layer = 0; layer < p.layers; ++layer, parity ^= 1) {
+      mbarrier::wait(barriers::keys_stored(), parity);
+      send_to_others<S>(0, barriers::keys_ready(), threadIdx.x % 32, 32);
+      mbarrier::wait(barriers::values_stored(), parity);
+      send_to_others<S>(S::l.values_at, barriers::values_ready(), threadIdx.x % 32, 32);
+    }
+  }
+}
+
 // A warp's view of its warpgroup's stages. Tiles are numbered within a layer; where stages are not known from the
 // number, only distances count.
 template <typename S>
@@ -113,9 +181,27 @@ struct SplitConsumer {
 
   __device__ __forceinline__ explicit SplitConsumer(int group) : place(group) {}
 
+  // Where stages over K and V are used too, these follow the ring's, and a round is a block's tiles.
+  __host__ __device__ static constexpr bool is_wide(int tile) {
+    return S::l.more_stages > 0 && tile >= 4 * S::l.units && tile < S::l.group_tiles;
+  }
+  // The tile's stage is one of these.
+  template <int kTile>
+  static constexpr bool kMore = is_wide(kTile) && kTile % S::l.units >= S::l.group_stages;
+  template <int kTile>
+  static __device__ __forceinline__ u32 full(int stage) {
+    return kMore<kTile> ? barriers::more_full(stage) : barriers::full(stage);
+  }
+  template <int kTile>
+  static __device__ __forceinline__ u32 empty(int stage) {
+    return kMore<kTile> ? barriers::more_empty(stage) : barriers::empty(stage);
+  }
   template <int kTile>
   __device__ __forceinline__ void find(u32 layer_parity, int& stage, bool& odd) const {
-    if constexpr (S::l.known_stages) {
+    if constexpr (is_wide(kTile)) {
+      stage = (kTile % S::l.units - (kMore<kTile> ? S::l.group_stages : 0)) * S::c.groups + place;
+      odd = kTile / S::l.units % 2;
+    } else if constexpr (S::l.known_stages) {
       constexpr int kRounds = S::l.group_tiles / S::l.group_stages, kOf = kTile % S::l.group_tiles;
       constexpr bool kNextLayer = kTile >= S::l.group_tiles;
       odd = kOf / S::l.group_stages % 2 ^ (kRounds % 2 ? layer_parity ^ kNextLayer : 0);
@@ -130,12 +216,12 @@ struct SplitConsumer {
     bool odd;
     int stage;
     find<kTile>(layer_parity, stage, odd);
-    if (!S::l.look_ahead || !ready) mbarrier::wait(barriers::full(stage), odd);
+    if (!S::l.look_ahead || !ready) mbarrier::wait(full<kTile>(stage), odd);
     if constexpr (!S::l.known_stages) {
       place += S::c.groups;
       if (place >= 2 * S::l.stages) place -= 2 * S::l.stages;
     }
-    return shared_base() + S::l.ring_at + stage * S::l.stage_bytes;
+    return shared_base() + (kMore<kTile> ? S::l.more_at : S::l.ring_at) + stage * S::l.stage_bytes;
   }
   // Asks for tile kTile, the next one, ahead: an answer takes 60 cycles even if it is yes.
   template <int kTile>
@@ -144,21 +230,23 @@ struct SplitConsumer {
       bool odd;
       int stage;
       find<kTile>(layer_parity, stage, odd);
-      ready = mbarrier::is_done(barriers::full(stage), odd);
+      ready = mbarrier::is_done(full<kTile>(stage), odd);
     }
   }
   // Tile kTile has been read; kNext is the next one that will be asked for.
   template <int kTile, int kNext>
   __device__ __forceinline__ void release() const {
     int stage;
-    if constexpr (S::l.known_stages) {
+    if constexpr (is_wide(kTile)) {
+      stage = (kTile % S::l.units - (kMore<kTile> ? S::l.group_stages : 0)) * S::c.groups + place;
+    } else if constexpr (S::l.known_stages) {
       stage = kTile % S::l.group_stages * S::c.groups + place;
     } else {
       stage = place - (kNext - kTile) * S::c.groups;
       if (stage >= S::l.stages) stage -= S::l.stages;
       if (stage < 0) stage += S::l.stages;
     }
-    if (threadIdx.x % 32 == 0) mbarrier::arrive(barriers::empty(stage));
+    if (threadIdx.x % 32 == 0) mbarrier::arrive(empty<kTile>(stage));
   }
 };
 

@@ -2,6 +2,7 @@
 #include "emulated/resident_split.cuh"
 
 #include "cuda/emulated/resident.hpp"
+#include "cuda/shifted_scores.hpp"
 
 namespace gnomon::test {
 namespace {
@@ -55,6 +56,24 @@ TEST(EmulatedSplit, WideHeadsAndLongSequences) {
   }
 }
 
+// Scores whose exponentials are too large for fp16, or too small.
+TEST(EmulatedSplit, ScoresThatNeedTheLargest) {
+  const auto expect_shifted_right = []<typename S>(S*, double powers) {
+    const ResidentProblem p = with_shifted_scores(problem_of(S::c, 1, 1, true), 1, powers);
+    SCOPED_TRACE(fmt::format("{}, split-c{}", p.name, S::c.cluster));
+    expect_right<S>(&kernels::resident::resident_split<S>, p, 1, 1);
+  };
+  using Shared = SplitStack<100, 128, 4, 128, true, false, false, false, 0, 8>;
+  using Together = SplitStack<90, 64, 2, 64, false, true, false, false, 2, 2>;
+  using Wide = SplitStack<70, 256, 4, 256, true, false, false, false, 0, 2>;
+  static_assert(Shared::l.share_keys && Together::l.tiles_together == 2 && Wide::l.key_block != Wide::l.plain_block);
+  for (const double powers : {24, -24}) {
+    expect_shifted_right(static_cast<Shared*>(nullptr), powers);
+    expect_shifted_right(static_cast<Together*>(nullptr), powers);
+    expect_shifted_right(static_cast<Wide*>(nullptr), powers);
+  }
+}
+
 // What depends on how many tiles, warps and chunks there are.
 TEST(EmulatedSplit, SharedKeysTilesTogetherAndManyChunks) {
   using Shared = SplitStack<100, 128, 1, 128, true, false, false, true, 0, 8>;  // keys of a head of both warpgroups
@@ -72,8 +91,11 @@ TEST(EmulatedSplit, SharedKeysTilesTogetherAndManyChunks) {
 
 // Hidden units lie over K and V.
 TEST(EmulatedSplit, Wide) {
-  static_assert(SplitStack<100, 256, 4, 1024, true, false, false, false, 0, 2>::l.hidden_over_keys);
-  expect_split_right<SplitStack<100, 256, 4, 1024, true, false, false, false, 0, 2>>(1, 1, MaskKind::all_true, 1);
+  using Suites = SplitStack<100, 256, 4, 1024, true, false, false, false, 0, 2>;
+  using Both = SplitStack<100, 256, 8, 512, false, true, false, false, 0, 2>;
+  static_assert(Suites::l.hidden_over_keys && Suites::l.more_stages > 0 && Both::l.more_stages > 0);
+  expect_split_right<Suites>(1, 1, MaskKind::all_true, 1);
+  for (const std::uint64_t seed : {1, 2}) expect_split_right<Both>(2, 2, MaskKind::all_true, seed);
   for (const std::uint64_t seed : kSeeds) {
     expect_split_right<SplitStack<70, 256, 4, 512, true, false, false, false, 0, 2>>(2, 2, MaskKind::all_true, seed);
     expect_split_right<SplitStack<111, 256, 16, 256, false, true, false, true, 1, 2>>(2, 2, MaskKind::holes, seed);
