@@ -62,9 +62,9 @@ class ResidentOnDevice : public OnDevice {
 
   // `change`: of each launch, before it is given its tensors.
   static void expect_right(const Problem& problem, MaskKind kind, std::uint64_t seed,
-                           const std::vector<cuda::ResidentForm>& forms, const Change& change = {}) {
+                           const std::vector<cuda::ResidentForm>& forms, const Change& change = {}, float size = 1) {
     EXPECT_FALSE(forms.empty());
-    const ResidentProblem p(problem, kind, seed);
+    const ResidentProblem p(problem, kind, seed, size);
     SCOPED_TRACE(p.name);
     DeviceBytes mask(problem.tokens());
     if (!p.mask.empty()) mask.upload(p.mask.data());

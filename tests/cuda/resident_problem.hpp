@@ -20,14 +20,16 @@
 namespace gnomon::test {
 
 struct ResidentProblem {
-  ResidentProblem(const Problem& of, MaskKind kind, std::uint64_t seed)
+  // `size`: of the input, whose square the first scores grow with.
+  ResidentProblem(const Problem& of, MaskKind kind, std::uint64_t seed, float size = 1)
       : problem(of),
         shape{of.batch, of.seq, of.config.d_model},
-        name(fmt::format("{}, mask {}, seed {}", to_string(of), of.mask ? name_of(kind) : "none", seed)),
+        name(fmt::format("{}, mask {}, seed {}, input N(0, {})", to_string(of), of.mask ? name_of(kind) : "none", seed,
+                         size)),
         weights(std::make_shared<const Weights>(Weights::random(of.config, seed))),
         input(shape) {
     Rng rng(seed);
-    input.fill_normal(rng);
+    input.fill_normal(rng, size);
     std::optional<TestMask> test_mask;
     if (problem.mask) {
       test_mask.emplace(problem.batch, problem.seq, kind, rng);

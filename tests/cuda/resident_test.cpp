@@ -21,13 +21,20 @@ class Resident : public ResidentOnDevice {
  protected:
   // In all forms that can run it, or in one.
   static void expect_right(const Problem& problem, MaskKind kind, std::uint64_t seed,
-                           std::optional<ResidentForm> only = std::nullopt) {
+                           std::optional<ResidentForm> only = std::nullopt, float size = 1) {
     ResidentOnDevice::expect_right(problem, kind, seed,
-                                   only ? std::vector{*only} : cuda::resident_forms(spec_of(problem), properties()));
+                                   only ? std::vector{*only} : cuda::resident_forms(spec_of(problem), properties()), {},
+                                   size);
   }
 };
 
 TEST_F(Resident, SuiteShape) { expect_right(parse_problem("b5 s100 d128 h4 l3 f512"), MaskKind::all_true, 1); }
+
+// Exponentials that need a shift, in some rows of some heads.
+TEST_F(Resident, LargeScores) {
+  const auto problem = parse_problem("b40 s100 d128 h4 l1 f128");
+  for (const bool paired : {false, true}) expect_right(problem, MaskKind::all_true, 5, ResidentForm{2, 1, paired}, 3);
+}
 
 TEST_F(Resident, MoreSequencesThanTheGridHolds) {
   expect_right(parse_problem("b300 s37 d64 h4 l1 f128"), MaskKind::all_true, 2);

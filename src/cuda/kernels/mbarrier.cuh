@@ -58,6 +58,20 @@ __device__ __forceinline__ void named_barrier(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// The same, which says whether the value is true in any thread.
+__device__ __forceinline__ bool named_barrier_any(u32 id, u32 threads, bool value) {
+  u32 any;
+  asm volatile(
+      "{\n.reg .pred value, any;\n"
+      "setp.ne.u32 value, %3, 0;\n"
+      "barrier.red.or.pred any, %1, %2, value;\n"
+      "selp.u32 %0, 1, 0, any;\n}"
+      : "=r"(any)
+      : "r"(id), "r"(threads), "r"(u32{value})
+      : "memory");
+  return any != 0;
+}
+
 namespace mbarrier {
 
 __device__ __forceinline__ void init(u32 barrier, u32 arrivals) {

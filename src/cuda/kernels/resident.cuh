@@ -1,6 +1,6 @@
 // The whole forward pass of a small stack in one kernel. A warpgroup holds 64 tokens' residual stream in registers, in
-// fp32, through all layers; the feed-forward block's products chain through registers, Q, K, V and the heads' outputs
-// through shared memory, and nothing of a layer goes to device memory. Weights stream past (resident_stream.cuh). A
+// fp32, through all layers; the feed-forward block's products chain through registers, as the heads' outputs do where there
+// is room, Q, K and V through shared memory, and nothing of a layer goes to device memory. Weights stream past (resident_stream.cuh). A
 // grid of clusters takes sequences in turn.
 #pragma once
 
@@ -22,16 +22,13 @@ struct Group {
   using barriers = Barriers<S>;
 
   Consumer<S> stream;
-  u32 own_queries;
-  int tile;             // of the sequence
-  int warp;             // of the group
-  int slot;             // in the cluster: of all its warpgroups
-  u32 layers_done = 0;  // the parity is what counts
+  int tile;  // of the sequence
+  int warp;  // of the group
+  int slot;  // in the cluster: of all its warpgroups
 
   __device__ __forceinline__ explicit Group(int group) {
     slot = static_cast<int>(cluster_rank()) * S::c.groups + group;
     tile = slot % S::l.tiles;
-    own_queries = shared_base() + S::l.queries_at + group * S::l.queries_bytes;
     warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x % 128 / 32), 0);
   }
 
@@ -39,7 +36,7 @@ struct Group {
   __device__ __forceinline__ u32 queries() const {
     constexpr u32 kAt = S::l.queries_at;
     if constexpr (S::c.groups == 1) return shared_base() + kAt;
-    return own_queries;
+    return shared_base() + kAt + thread_anew() / 128 * S::l.queries_bytes;
   }
 
   // The sequence's first warpgroup in the cluster, and its K and V: constants where there is one sequence.
@@ -191,7 +188,7 @@ struct Group {
   __device__ __forceinline__ void wait_for_keys() {
 #pragma unroll
     for (int t = 0; t < S::l.tiles; ++t) {
-      if (!S::c.causal || t <= tile) mbarrier::wait(ready_barrier(t), layers_done & 1);
+      if (!S::c.causal || t <= tile) mbarrier::wait(ready_barrier(t), stream.parity());
     }
   }
 
@@ -203,46 +200,53 @@ struct Group {
     }
   }
 
-  // Half of what a product gave, with its biases: packed.
-  template <int kHalf>
-  static __device__ __forceinline__ void finish_half(u32 (&features)[kOperand], float (&d)[kRow],
-                                                     const float (&bias)[kRow / 4]) {
-    constexpr int kFirst = kHalf * kRow / 2;
+  // What a product gave, packed, with biases if it has them: these come in halves, since a mask takes registers.
+  // Without a bias a zero is added: where sums are packed as they are, the assembler keeps them beside the next
+  // product's and has too few registers.
+  template <bool kBiased>
+  __device__ __forceinline__ void finish(u32 (&features)[kOperand], float (&d)[kRow], u32 biases) {
+    float bias[kRow / 4];
+    float zero = 0;
+    if constexpr (kBiased) {
+      load_vector(bias, biases);
+    } else {
+      zero = __int_as_float(static_cast<int>(anew(0)));
+    }
+    wgmma::wait<0>();
+    wgmma::settle(d);
+    release_block();
 #pragma unroll
-    for (int i = 0; i < kRow / 2; ++i) d[kFirst + i] += bias[i / 4 * 2 + i % 2];
+    for (int half = 0; half < 2; ++half) {
+      const int first = half * kRow / 2;
+      if (kBiased && half == 1) load_vector(bias, biases + 8 * kRow);
 #pragma unroll
-    for (int i = kFirst / 2; i < kFirst / 2 + kRow / 4; ++i) features[i] = pack2<f16>(d[2 * i], d[2 * i + 1]);
+      for (int i = 0; i < kRow / 2; ++i) d[first + i] += kBiased ? bias[i / 4 * 2 + i % 2] : zero;
+#pragma unroll
+      for (int i = first / 2; i < first / 2 + kRow / 4; ++i) features[i] = pack2<f16>(d[2 * i], d[2 * i + 1]);
+    }
+    wgmma::settle<kOperand>(features);
   }
 
-  // K, V and Q to shared memory, each under the next one's product, but for a mask, which takes the registers. Biases
-  // come in halves for the same reason.
+  // K, V and Q to shared memory, each under the next one's product where registers suffice. A bias of K adds the same
+  // to all scores of a row: softmax does not see it, and it is left out where its memory is wanted.
   __device__ __forceinline__ void project(const u32 (&a)[kOperand], u32 vectors) {
-    float d[kRow], bias[kRow / 4];
+    constexpr bool kKeysUnder = !S::c.masked, kValuesUnder = kKeysUnder && S::c.groups == 2;
+    float d[kRow];
     u32 features[kOperand];
-    const auto finish = [&](u32 biases) {
-      load_vector(bias, biases);
-      wgmma::wait<0>();
-      wgmma::settle(d);
-      release_block();
-      finish_half<0>(features, d, bias);
-      load_vector(bias, biases + 8 * kRow);
-      finish_half<1>(features, d, bias);
-      wgmma::settle<kOperand>(features);
-    };
     expect_keys();
     add_to_rows(x, vectors + 4 * S::l.bias_o);
     multiply<false>(d, a, 0);
-    finish(vectors + 4 * S::l.bias_k);
-    if constexpr (!S::c.masked) multiply<false>(d, a, 1);
-    mbarrier::wait(barriers::keys_free((first_slot() + tile) % S::c.groups), layers_done & 1 ^ 1);
+    finish<!S::l.summed>(features, d, vectors + 4 * S::l.bias_k);
+    if constexpr (kKeysUnder) multiply<false>(d, a, 1);
+    mbarrier::wait(barriers::keys_free((first_slot() + tile) % S::c.groups), stream.parity() ^ 1);
     store_keys(features, kv());
-    if constexpr (S::c.masked) multiply<false>(d, a, 1);
-    finish(vectors + 4 * S::l.bias_v);
-    if constexpr (!S::c.masked) multiply<false>(d, a, 2);
+    if constexpr (!kKeysUnder) multiply<false>(d, a, 1);
+    finish<true>(features, d, vectors + 4 * S::l.bias_v);
+    if constexpr (kValuesUnder) multiply<false>(d, a, 2);
     store_keys(features, kv() + S::l.panels * S::l.panel_bytes);
-    if constexpr (S::c.masked) multiply<false>(d, a, 2);
+    if constexpr (!kValuesUnder) multiply<false>(d, a, 2);
     publish_keys();
-    finish(vectors + 4 * S::l.bias_q);
+    finish<true>(features, d, vectors + 4 * S::l.bias_q);
     store_queries(features, queries());
     publish_queries();
   }
@@ -265,10 +269,12 @@ struct Group {
     wgmma::commit();
   }
 
-  template <int kKeys>
-  __device__ __forceinline__ void weigh(float (&o)[S::l.head / 2], const u32 (&p)[kKeys / 4], int head) const {
-    const u64 v = further(operand<S::l.panel_row_bytes>(kv(), S::l.panel_bytes),
-                          S::l.panels * S::l.panel_bytes + head * kKeyHead);
+  // With a column of ones after the head's features, for the sums, or without.
+  template <int kKeys, int kColumns>
+  __device__ __forceinline__ void weigh(float (&o)[kColumns / 2], const u32 (&p)[kKeys / 4], int head) const {
+    const u32 values = S::l.panels * S::l.panel_bytes + head * kKeyHead;
+    const u32 next = kColumns > S::l.head ? shared_base() + S::l.ones_at - (kv() + values) : S::l.panel_bytes;
+    const u64 v = further(operand<S::l.panel_row_bytes>(kv(), next), values);
     wgmma::begin();
     wgmma::multiply<false, true>(o, p, v);
 #pragma unroll
@@ -282,7 +288,7 @@ struct Group {
   template <int kTile>
   __device__ __forceinline__ void attend() const {
     constexpr int kKeys = S::l.keys_seen[kTile];
-    constexpr bool kAhead = kKeys / 2 + kKeys / 4 + S::l.head / 2 + S::c.model / 2 <= 168;
+    constexpr bool kAhead = !S::l.summed && kKeys / 2 + kKeys / 4 + S::l.head / 2 + S::c.model / 2 <= 168;
     const auto late = [](int block) { return 8 * block + 8 > S::c.seq || (S::c.causal && 8 * block + 7 > 64 * kTile); };
     const VisibleKeys<S::c.masked> visible = visible_keys();
     float s[kKeys / 2];
@@ -297,7 +303,7 @@ struct Group {
       u32 p[kKeys / 4];
       softmax_rows(p, s, visible, inverse, late);
       float o[S::l.head / 2];
-      weigh<kKeys>(o, p, head);
+      weigh<kKeys, S::l.head>(o, p, head);
       if constexpr (kAhead) {
         score<kKeys>(s, next);
         wgmma::wait<1>();
@@ -314,22 +320,87 @@ struct Group {
     }
   }
 
-  // x += Wo * attention + bo
-  __device__ __forceinline__ void attention_block(const u32 (&a)[kOperand], u32 vectors) {
-    project(a, vectors);
-    wait_for_keys();
-    if constexpr (S::l.tiles == 1) {
-      attend<0>();
-    } else if (tile == 0) {
-      attend<0>();
-    } else {
-      attend<1>();
+  // The same for all heads of a causal stack at once, into registers, by exponentials without a shift. False where a
+  // row's sum shows that one was needed.
+  template <int kTile>
+  __device__ __forceinline__ bool attend_plainly(u32 (&outputs)[kOperand]) const {
+    constexpr int kKeys = S::l.keys_seen[kTile], kHead = S::l.head;
+    constexpr int kMasks = (kKeys - 64 * kTile) / 8;
+    u32 seen[kMasks] = {};
+    const int last = token(0) - threadIdx.x % 4 * 2;  // rows that don't exist see what doesn't either
+#pragma unroll
+    for (int i = 0; i < kMasks; ++i) {
+      const int key = 64 * kTile + 8 * i;
+      seen[i] = anew((key <= last ? 0xffffu : 0u) | (key + 1 <= last ? 0xffff0000u : 0u));
     }
+    bool lost = false;
+    float s[kKeys / 2];
+    score<kKeys>(s, 0);
+    wgmma::wait<0>();
+#pragma unroll
+    for (int head = 0; head < S::c.heads; ++head) {
+      wgmma::settle(s);
+      u32 p[kKeys / 4];
+      plain_exponentials(p, s, seen);
+      float o[kHead / 2 + 4];
+      weigh<kKeys, kHead + 8>(o, p, head);
+      if (head + 1 < S::c.heads) {
+        score<kKeys>(s, head + 1);
+        wgmma::wait<1>();
+      } else {
+        wgmma::wait<0>();
+      }
+      wgmma::settle(o);
+      float inverse[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float sum = o[kHead / 2 + 2 * r];
+        lost |= !(sum >= kLeastSum && sum <= kMostSum);
+        inverse[r] = __fdividef(1.0f, sum);
+      }
+#pragma unroll
+      for (int i = 0; i < kHead / 2; i += 2) {
+        const float scale = inverse[i % 4 / 2];
+        outputs[(head * kHead / 2 + i) / 2] = pack2<f16>(o[i] * scale, o[i + 1] * scale);
+      }
+      wgmma::wait<0>();
+    }
+    wgmma::settle<kOperand>(outputs);
+    return !lost;
+  }
+
+  template <int kTile>
+  __device__ __forceinline__ void attend_and_project() {
+    if constexpr (S::l.summed) {
+      u32 outputs[kOperand];
+      const bool right = attend_plainly<kTile>(outputs);
+      if (!named_barrier_any(group_barrier(), 128, !right)) {
+        release_keys();
+        multiply<true>(x, outputs, 3);
+        wgmma::wait<0>();
+        wgmma::settle(x);
+        return;
+      }
+    }
+    attend<kTile>();
     release_keys();
     publish_queries();
     multiply_outputs(x);
     wgmma::wait<0>();
     wgmma::settle(x);
+  }
+
+  // x += Wo * attention + bo
+  __device__ __forceinline__ void attention_block(const u32 (&a)[kOperand], u32 vectors) {
+    project(a, vectors);
+    wait_for_keys();
+    if constexpr (S::l.tiles == 1) {
+      attend_and_project<0>();
+    } else if (tile == 0) {
+      attend_and_project<0>();
+    } else {
+      attend_and_project<1>();
+    }
     release_block();
   }
 
@@ -423,9 +494,7 @@ struct Group {
     operand_of(a, vectors, S::l.gain2, S::l.shift2, eps);
     feed_forward_block(a, vectors);
     if constexpr (!S::c.pre_norm) norm(vectors, S::l.gain2, S::l.shift2, eps);
-    stream.release_vectors();
     stream.end_layer();
-    ++layers_done;
   }
 
   // --- the ends
@@ -540,21 +609,28 @@ struct Group {
   // A grid has no more clusters than there are sequences for: each has a first round.
   __device__ __forceinline__ void run(const Call& p) {
     do {
-      load(p, sequence(p, layers_done));
-      if (layers_done == 0) cluster_barrier_relaxed();
-      if constexpr (S::c.masked) read_mask(p.mask, sequence(p, layers_done), sequence(p, layers_done) < p.batch);
-      if (p.range) check_range(p, sequence(p, layers_done));
+      load(p, sequence(p, stream.layers));
+      if (stream.layers == 0) cluster_barrier_relaxed();
+      if constexpr (S::c.masked) read_mask(p.mask, sequence(p, stream.layers), sequence(p, stream.layers) < p.batch);
+      if (p.range) check_range(p, sequence(p, stream.layers));
       do layer(p.eps);
-      while (layers_done % p.layers != 0);
+      while (stream.layers % p.layers != 0);
       if constexpr (S::c.final_norm) final_norm(p);
-      store(p, sequence(p, layers_done - 1));
-    } while (sequence(p, layers_done) - first_slot() / S::l.tiles < p.batch);  // alike in the whole cluster
+      store(p, sequence(p, stream.layers - 1));
+    } while (sequence(p, stream.layers) - first_slot() / S::l.tiles < p.batch);  // alike in the whole cluster
   }
 };
 
 template <typename S>
 __global__ void __cluster_dims__(S::c.cluster, 1, 1) __launch_bounds__(S::l.threads, 1) resident_stack(const Call p) {
-  if (threadIdx.x < 32) Barriers<S>::init();
+  if (threadIdx.x % 32 == 0) Barriers<S>::init();
+  if constexpr (S::l.summed) {
+    for (int i = threadIdx.x; i < S::l.ones_bytes / 4; i += S::l.threads) {
+      store_shared(shared_base() + S::l.ones_at + 4 * i, pack2<f16>(1, 1));
+    }
+    publish_shared_writes();
+    named_barrier(0, S::l.threads);
+  }
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);  // known to be the warp's
   if (group < S::c.groups) {
     if constexpr (S::l.split_registers) take_registers<kConsumerRegisters>();

@@ -78,10 +78,17 @@ struct Layout : Packing {
   int panel_features = 0, panel_row_bytes = 0, panel_bytes = 0;
   int panels = 0;  // of K; as many of V follow
 
-  // Shared memory, in bytes: K and V; for each warpgroup Q, then the heads' outputs; two layers' vectors; the ring of
+  // A panel of ones beside V, of whose product with the weights a row's sum comes: where no mask leaves a row without
+  // keys, and heads' outputs all have their registers.
+  bool summed = false;
+  int ones_at = 0, ones_bytes = 0;
+
+  // Shared memory, in bytes: K and V; ones; for each warpgroup Q, then the heads' outputs; two layers' vectors from
+  // `first_vector` on; the ring of
   // weights; barriers; for each warp, the 128 bits of its sequence's mask.
   int kv_bytes = 0, queries_at = 0, queries_bytes = 0, vectors_at = 0, vector_stages = 0, ring_at = 0, stages = 0,
       barriers_at = 0, masks_at = 0, shared_bytes = 0;
+  int first_vector = 0, vector_bytes = 0;
   int ready_barriers = 0, barriers = 0;
 
   // Steps of 64 hidden units in the order in which their weights come: as many as are unrolled, those of a whole
@@ -109,11 +116,14 @@ struct Layout : Packing {
     panels = c.model / panel_features;
 
     kv_bytes = local_sequences * 2 * panels * panel_bytes;
-    queries_at = up(kv_bytes, 1024);
+    summed = c.causal && !c.masked && c.groups == 2 && tiles == 2 && keys <= 112 && (head == 32 || head == 64);
+    ones_at = up(kv_bytes, 1024), ones_bytes = summed ? panel_bytes : 0;
+    queries_at = up(ones_at + ones_bytes, 1024);
     queries_bytes = 128 * c.model;
     vectors_at = queries_at + c.groups * queries_bytes;
     vector_stages = 2;
-    ring_at = up(vectors_at + vector_stages * layer_floats * 4, 1024);
+    first_vector = summed ? bias_v : 0, vector_bytes = 4 * (layer_floats - first_vector);
+    ring_at = up(vectors_at + vector_stages * vector_bytes, 1024);
     ready_barriers = c.groups < tiles ? tiles : c.groups;
     const int other_barriers = layer_tiles + 2 * vector_stages + ready_barriers + c.groups;
     const int mask_bytes = c.groups * 4 * 16, barrier_bytes = up(8 * (other_barriers + 16) + mask_bytes, 128);

@@ -28,11 +28,11 @@ struct Barriers {
   static __device__ __forceinline__ u32 keys_ready(int i) { return vectors_full(2 * S::l.vector_stages + i); }
   static __device__ __forceinline__ u32 keys_free(int group) { return keys_ready(S::l.ready_barriers + group); }
 
-  // By a whole warp, a barrier to a lane: one after another they take half a microsecond.
+  // By a lane of each warp: the lanes of one take turns, 70 cycles a barrier.
   static __device__ __forceinline__ void init() {
     constexpr int kWarps = 4 * S::c.groups;
     const int first_slot = static_cast<int>(cluster_rank()) * S::c.groups;
-    for (int i = threadIdx.x % 32; i < S::l.barriers; i += 32) {
+    for (int i = threadIdx.x / 32; i < S::l.barriers; i += S::l.threads / 32) {
       const u32 barrier = at(i);
       int arrivals = 1;  // full, vectors_full: the producer, beside the bytes
       if (barrier >= keys_free(0)) {
@@ -104,9 +104,9 @@ struct Producer {
   __device__ __forceinline__ void send_vectors(const Call& p, int layer) {
     const u32 vectors_full = barriers::vectors_full(vectors_at.stage);
     mbarrier::wait(barriers::vectors_empty(vectors_at.stage), vectors_at.round ^ 1);
-    mbarrier::arrive_expecting(vectors_full, 4 * S::l.layer_floats);
-    bulk_load(shared_base() + S::l.vectors_at + vectors_at.stage * 4 * S::l.layer_floats,
-              p.vectors + i64{layer} * S::l.layer_floats, 4 * S::l.layer_floats, vectors_full);
+    mbarrier::arrive_expecting(vectors_full, S::l.vector_bytes);
+    bulk_load(shared_base() + S::l.vectors_at + vectors_at.stage * S::l.vector_bytes,
+              p.vectors + i64{layer} * S::l.layer_floats + S::l.first_vector, S::l.vector_bytes, vectors_full);
     vectors_at.advance();
   }
 
@@ -168,11 +168,10 @@ struct Producer {
 template <typename S>
 struct Consumer {
   using barriers = Barriers<S>;
-  u32 parity = 0;        // of the layer
+  u32 layers = 0;        // that are done: each barrier's phase follows from it, registers being short
   u32 at;                // the next tile: the low half of its operand, of which the high one is a constant
   u32 oldest;            // the barrier of the oldest tile that is held
   bool arrived = false;  // the next tile, seen when the one before was taken: asking takes some thirty cycles
-  Place<S::l.vector_stages> vectors_at;
 
   static constexpr u32 kTile = S::l.tile_bytes >> 4;
   static __device__ __forceinline__ u64 ring() { return operand<128>(shared_base() + S::l.ring_at); }
@@ -181,11 +180,11 @@ struct Consumer {
 
   // The layer's i-th tile, as an operand.
   __device__ __forceinline__ u64 next_tile(int i) {
-    if (!arrived) mbarrier::wait(barriers::full(i), parity);
+    if (!arrived) mbarrier::wait(barriers::full(i), parity());
     const u64 tile = ring() >> 32 << 32 | at;
     at += kTile;
     if (at == static_cast<u32>(ring()) + S::l.stages * kTile) at = static_cast<u32>(ring());
-    arrived = i + 1 < S::l.layer_tiles && mbarrier::is_done(barriers::full(i + 1), parity);
+    arrived = i + 1 < S::l.layer_tiles && mbarrier::is_done(barriers::full(i + 1), parity());
     return tile;
   }
 
@@ -200,21 +199,23 @@ struct Consumer {
     if (oldest == barriers::empty(S::l.stages)) oldest = barriers::empty(0);
   }
 
-  __device__ __forceinline__ void end_layer() { parity ^= 1; }
+  __device__ __forceinline__ u32 parity() const { return layers % 2; }
 
   // This thread's part of the layer's vectors.
   __device__ __forceinline__ u32 next_vectors() {
-    mbarrier::wait(barriers::vectors_full(vectors_at.stage), vectors_at.round);
-    return shared_base() + S::l.vectors_at + vectors_at.stage * 4 * S::l.layer_floats + threadIdx.x % 4 * 16;
+    mbarrier::wait(barriers::vectors_full(vector_stage()), layers / S::l.vector_stages % 2);
+    return shared_base() + S::l.vectors_at + vector_stage() * S::l.vector_bytes - 4 * S::l.first_vector +
+           threadIdx.x % 4 * 16;
   }
 
-  // By every thread that has read them. One for its warp would do, and what it arrives for is ordered by the warp's
-  // meeting; but racecheck counts what the arriving thread did alone, and 31 arrivals more a layer cost nothing that
-  // was seen (#5 89.2 us and 89.7, #7 3.6 ms and 3.4).
-  __device__ __forceinline__ void release_vectors() {
-    mbarrier::arrive(barriers::vectors_empty(vectors_at.stage));
-    vectors_at.advance();
+  // The vectors are released by every thread that has read them. One for its warp would do, and what it arrives for is
+  // ordered by the warp's meeting; but racecheck counts what the arriving thread did alone, and 31 arrivals more a
+  // layer cost nothing that was seen (#5 89.2 us and 89.7, #7 3.6 ms and 3.4).
+  __device__ __forceinline__ void end_layer() {
+    mbarrier::arrive(barriers::vectors_empty(vector_stage()));
+    ++layers;
   }
+  __device__ __forceinline__ u32 vector_stage() const { return layers % S::l.vector_stages; }
 };
 
 }  // namespace gnomon::kernels::resident

@@ -65,25 +65,25 @@ __device__ __forceinline__ void pack_rows(u32* a, const float (&x)[kSize]) {
   wgmma::settle<kSize / 2>(a);
 }
 
-// Mean and 1 / sqrt(variance + eps) of the two rows. Two passes over registers: the sum of squared differences does not
-// cancel.
+// Mean and 1 / sqrt(variance + eps) of the two rows, side by side in two chains each: a chain alone waits four cycles
+// for each addition. Two passes over registers: the sum of squared differences does not cancel.
 template <int kSize>
 __device__ __forceinline__ void row_statistics(const float (&x)[kSize], float eps, float (&mean)[2],
                                                float (&inverse)[2]) {
   constexpr float kInverseColumns = 1.0f / (2 * kSize);
+  float sums[2][2] = {}, squares[2][2] = {};  // [row][column % 2]
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) sums[i % 4 / 2][i % 2] += x[i];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) mean[r] = sum_lanes<4>(sums[r][0] + sums[r][1]) * kInverseColumns;
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    const float difference = x[i] - mean[i % 4 / 2];
+    squares[i % 4 / 2][i % 2] += difference * difference;
+  }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float sum = 0;
-#pragma unroll
-    for (int i = 2 * r; i < kSize; i += 4) sum += x[i] + x[i + 1];
-    mean[r] = sum_lanes<4>(sum) * kInverseColumns;
-    float squares = 0, more = 0;
-#pragma unroll
-    for (int i = 2 * r; i < kSize; i += 4) {
-      const float a = x[i] - mean[r], b = x[i + 1] - mean[r];
-      squares += a * a, more += b * b;
-    }
-    inverse[r] = rsqrtf(sum_lanes<4>(squares + more) * kInverseColumns + eps);
+    inverse[r] = rsqrtf(sum_lanes<4>(squares[r][0] + squares[r][1]) * kInverseColumns + eps);
   }
 }
 
@@ -271,6 +271,23 @@ __device__ __forceinline__ void softmax_rows(u32 (&p)[kSize / 2], float (&s)[kSi
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) inverse[r] = sum[r] == 0 ? 0.0f : __fdividef(1.0f, sum[r]);
+  wgmma::settle<kSize / 2>(p);
+}
+
+// The weights as an A operand, with neither shift nor sums, and those that a row does not see 0: `seen` holds masks of
+// the low row's pairs in the last blocks. In a causal stack the row eight below sees in a block what the low one sees
+// in the block before, and all of the first. Exponentials of fp16 pairs would be two instructions and a third to join
+// them.
+template <int kMasks, int kSize>
+__device__ __forceinline__ void plain_exponentials(u32 (&p)[kSize / 2], const float (&s)[kSize],
+                                                   const u32 (&seen)[kMasks]) {
+  constexpr int kFirst = kSize / 4 - kMasks;  // block that a row may not see
+#pragma unroll
+  for (int i = 0; i < kSize / 2; ++i) {
+    p[i] = pack2<f16>(exp2_fast(s[2 * i]), exp2_fast(s[2 * i + 1]));
+    const int mask = i / 2 - kFirst - i % 2;
+    if (mask >= 0) p[i] &= seen[mask];
+  }
   wgmma::settle<kSize / 2>(p);
 }
 

@@ -48,14 +48,21 @@ __device__ __forceinline__ void settle(u32* a) {
 
 // clang-format off
 #define GNOMON_D8(C, i) C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3]), C(d[i + 4]), C(d[i + 5]), C(d[i + 6]), C(d[i + 7])
+#define GNOMON_D4(C, i) C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3])
 #define GNOMON_REGISTERS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define GNOMON_ACCUMULATORS_8(C) GNOMON_D8(C, 0)
+#define GNOMON_REGISTERS_12 GNOMON_REGISTERS_8 ", %8, %9, %10, %11"
+#define GNOMON_ACCUMULATORS_12(C) GNOMON_ACCUMULATORS_8(C), GNOMON_D4(C, 8)
 #define GNOMON_REGISTERS_16 GNOMON_REGISTERS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define GNOMON_ACCUMULATORS_16(C) GNOMON_ACCUMULATORS_8(C), GNOMON_D8(C, 8)
+#define GNOMON_REGISTERS_20 GNOMON_REGISTERS_16 ", %16, %17, %18, %19"
+#define GNOMON_ACCUMULATORS_20(C) GNOMON_ACCUMULATORS_16(C), GNOMON_D4(C, 16)
 #define GNOMON_REGISTERS_24 GNOMON_REGISTERS_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define GNOMON_ACCUMULATORS_24(C) GNOMON_ACCUMULATORS_16(C), GNOMON_D8(C, 16)
 #define GNOMON_REGISTERS_32 GNOMON_REGISTERS_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define GNOMON_ACCUMULATORS_32(C) GNOMON_ACCUMULATORS_24(C), GNOMON_D8(C, 24)
+#define GNOMON_REGISTERS_36 GNOMON_REGISTERS_32 ", %32, %33, %34, %35"
+#define GNOMON_ACCUMULATORS_36(C) GNOMON_ACCUMULATORS_32(C), GNOMON_D4(C, 32)
 #define GNOMON_REGISTERS_40 GNOMON_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define GNOMON_ACCUMULATORS_40(C) GNOMON_ACCUMULATORS_32(C), GNOMON_D8(C, 32)
 #define GNOMON_REGISTERS_48 GNOMON_REGISTERS_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
@@ -87,8 +94,11 @@ __device__ __forceinline__ void settle(u32* a) {
 template <bool kAccumulate, bool kTransposed, int kHalf>
 __device__ __forceinline__ void multiply(float (&d)[kHalf], const u32* a, u64 b) {
   constexpr int kN = 2 * kHalf;
-  static_assert(kN % 16 == 0 && kN <= 128);
+  static_assert((kN % 16 == 0 && kN <= 128) || kN == 24 || kN == 40 || kN == 72);
   GNOMON_MULTIPLY(16, 8, 8, 9, 10, 11, 12, 13, 14);
+  GNOMON_MULTIPLY(24, 12, 12, 13, 14, 15, 16, 17, 18);
+  GNOMON_MULTIPLY(40, 20, 20, 21, 22, 23, 24, 25, 26);
+  GNOMON_MULTIPLY(72, 36, 36, 37, 38, 39, 40, 41, 42);
   GNOMON_MULTIPLY(32, 16, 16, 17, 18, 19, 20, 21, 22);
   GNOMON_MULTIPLY(48, 24, 24, 25, 26, 27, 28, 29, 30);
   GNOMON_MULTIPLY(64, 32, 32, 33, 34, 35, 36, 37, 38);
@@ -118,12 +128,18 @@ __device__ __forceinline__ void multiply_shared(float (&d)[kHalf], u64 a, u64 b)
 #undef GNOMON_D8
 #undef GNOMON_REGISTERS_8
 #undef GNOMON_ACCUMULATORS_8
+#undef GNOMON_REGISTERS_12
+#undef GNOMON_ACCUMULATORS_12
 #undef GNOMON_REGISTERS_16
 #undef GNOMON_ACCUMULATORS_16
+#undef GNOMON_REGISTERS_20
+#undef GNOMON_ACCUMULATORS_20
 #undef GNOMON_REGISTERS_24
 #undef GNOMON_ACCUMULATORS_24
 #undef GNOMON_REGISTERS_32
 #undef GNOMON_ACCUMULATORS_32
+#undef GNOMON_REGISTERS_36
+#undef GNOMON_ACCUMULATORS_36
 #undef GNOMON_REGISTERS_40
 #undef GNOMON_ACCUMULATORS_40
 #undef GNOMON_REGISTERS_48

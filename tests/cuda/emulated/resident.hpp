@@ -121,8 +121,8 @@ void expect_right(void (*kernel)(kernels::resident::Call), const ResidentProblem
 // `clusters`: fewer than the batch fills give each several rounds.
 template <typename S>
 void expect_resident_right(std::int64_t batch, std::int64_t layers, MaskKind kind, std::uint64_t seed, int clusters = 2,
-                           bool bias = true) {
-  const ResidentProblem p(problem_of(S::c, batch, layers, bias), kind, seed);
+                           bool bias = true, float size = 1) {
+  const ResidentProblem p(problem_of(S::c, batch, layers, bias), kind, seed, size);
   SCOPED_TRACE(
       fmt::format("{}, g{}-c{}{}", p.name, S::c.groups, S::c.cluster, S::c.paired_activation ? "-paired" : ""));
   const std::int64_t filled = (batch + S::l.sequences - 1) / S::l.sequences;

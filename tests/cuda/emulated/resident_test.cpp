@@ -29,6 +29,16 @@ TEST(EmulatedResident, TheSuitesShape) {
                                                                                               seed);
 }
 
+// Scores whose exponentials need a shift: found after all heads, done again.
+TEST(EmulatedResident, LargeScores) {
+  for (const std::uint64_t seed : seeds()) {
+    expect_resident_right<Stack<100, 128, 4, 128, true, false, false, false, 0, false, 2, 1>>(2, 1, MaskKind::all_true,
+                                                                                              seed, 1, true, 3);
+    expect_resident_right<Stack<60, 64, 2, 64, false, false, false, false, 0, true, 2, 1>>(2, 1, MaskKind::all_true,
+                                                                                           seed, 1, true, 3);
+  }
+}
+
 // Each warpgroup in several rounds, half a layer behind or ahead of the other; 11 steps of hidden units are not
 // unrolled.
 TEST(EmulatedResident, SeveralRounds) {

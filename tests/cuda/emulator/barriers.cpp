@@ -102,6 +102,13 @@ void named_barrier(std::uint32_t id, std::uint32_t threads) {
   arrive_and_wait(id, threads, false);
 }
 
+bool named_barrier_any(std::uint32_t id, std::uint32_t threads, bool value) {
+  if (id > 15 || threads == 0 || threads % 32 != 0)
+    fail("barrier.red {}, {}: 16 barriers, of whole warps", id, threads);
+  arrive_and_wait(id, threads, value);
+  return current->block_result != 0;
+}
+
 void cluster_barrier() {
   cluster->at_cluster_barrier.push_back(current);
   if (static_cast<int>(cluster->at_cluster_barrier.size()) == live_in_cluster()) {

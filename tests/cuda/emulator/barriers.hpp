@@ -14,6 +14,7 @@ struct Thread;
 void sync_threads();
 bool sync_threads_or(bool value);
 void named_barrier(std::uint32_t id, std::uint32_t threads);
+bool named_barrier_any(std::uint32_t id, std::uint32_t threads, bool value);  // by any of them
 void cluster_barrier();
 
 // A phase ends when its arrivals and its bytes are in: then the parity of `phase` is the next one's.
