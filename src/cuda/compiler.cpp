@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 
 #include "core/error.hpp"
 #include "core/fingerprint.hpp"
@@ -110,12 +111,18 @@ void Compiler::ahead(std::vector<KernelSource> sources, const Architecture& arch
     if (announced_.insert(source->to_string() + architecture.name()).second)
       jobs_.push_front({std::move(*source), architecture});
   }
-  for (; working_ < std::min(jobs_.size(), most); ++working_) {
-    Helper& helper = helpers_.emplace_back();
-    helper.thread = std::jthread([this, ended = helper.ended](const std::stop_token& stop) {
-      help(stop);
-      *ended = true;
-    });
+  helpers_.reserve(helpers_.size() + most);  // nothing below may throw while a thread has no place
+  for (std::size_t wanted = std::min(working_ + jobs_.size(), most); working_ < wanted; ++working_) {
+    Helper helper;
+    try {
+      helper.thread = std::jthread([this, ended = helper.ended](const std::stop_token& stop) {
+        help(stop);
+        *ended = true;
+      });
+    } catch (const std::system_error&) {  // no more threads here: who asks for a kernel compiles it
+      return;
+    }
+    helpers_.push_back(std::move(helper));
   }
 }
 
