@@ -56,9 +56,7 @@ struct Features : SplitKeys<S> {
     const float2 bias = single(S::l.bias_o, &Vectors::bias_o);
     publish();
     tell_senders(barriers::keys_taken());
-    if constexpr (S::l.more_stages > 0) {
-      if (threadIdx.x == 0) mbarrier::arrive(barriers::keys_read());
-    }
+    if constexpr (S::l.more_stages > 0) mbarrier::arrive(barriers::keys_read());  // each for itself: release_vectors
     add_to_tokens(x, bias);
     this->template multiply<false, 3, false>(x, queries_operand());
     this->template finish<3>(x);

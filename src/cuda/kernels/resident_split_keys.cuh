@@ -52,13 +52,14 @@ struct SplitKeys : SplitProducts<S> {
   }
 
   // What has been stored of K or V, at `at`, to the other CTAs: by the sender, who waits for `stored`, or else by all
-  // warps, whose lanes would take turns.
+  // warps, whose lanes would take turns. A CTA whose keys nobody needs says nothing: it could be layers ahead of its
+  // sender, where a parity tells no more.
   __device__ __forceinline__ void send_keys(u32 at, u32 stored, u32 ready) const {
     if constexpr (S::l.used == 1) return;
     publish_shared_writes();
     if constexpr (S::l.sender) {
       __syncwarp();
-      if (threadIdx.x % 32 == 0) mbarrier::arrive(stored);
+      if (threadIdx.x % 32 == 0 && barriers::receivers() > 0) mbarrier::arrive(stored);
     } else {
       meet();
       constexpr u32 kWarps = 4 * S::c.groups;

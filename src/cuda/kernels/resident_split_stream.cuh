@@ -59,8 +59,10 @@ struct SplitBarriers {
     for (int i = threadIdx.x / 32; i < kCount; i += S::l.threads / 32) {
       const u32 barrier = full(i);
       int arrivals = 1;  // the thread that expects the bytes
-      if (i >= kFirstMore) {
-        arrivals = i >= kFirstMore + kMore && i < kFirstMore + 2 * kMore ? 4 : 1;
+      if (i >= kFirstMore + 2 * kMore && kMore > 0) {
+        arrivals = 128 * S::c.groups;  // keys_read: whoever reads them
+      } else if (i >= kFirstMore) {
+        arrivals = i >= kFirstMore + kMore ? 4 : 1;
       } else if (barrier >= keys_stored()) {
         arrivals = 4 * S::c.groups;  // the warps that store them
       } else if (barrier >= keys_taken()) {
@@ -159,6 +161,7 @@ __device__ __forceinline__ void send_to_others(u32 at, u32 barrier, u32 turn, u3
 template <typename S>
 __device__ __forceinline__ void send_keys(const Call& p) {
   using barriers = SplitBarriers<S>;
+  if (barriers::receivers() == 0) return;
   const int clusters = static_cast<int>(gridDim.x) / S::c.cluster;
   u32 parity = 0;
   for (int sequence = block_anew() / S::c.cluster; sequence < p.batch; sequence += clusters) {
