@@ -42,6 +42,7 @@ class Compiler {
 
   // Compiles them in the background, each once, those of the last call first; who asks for one meanwhile waits for it,
   // or compiles it himself when nobody has begun. Failures are told to who asks.
+  // A class with another get() has another ahead() too: helpers may outlive what it added.
   virtual void ahead(std::vector<KernelSource> sources, const Architecture& architecture);
 
   // The name that it is kept under: of the compiler's version, the options and every line that is included.

@@ -97,6 +97,7 @@ class NoCompiler final : public Compiler {
     kernel.symbol = "absent";
     return std::make_shared<const CompiledKernel>(std::move(kernel));
   }
+  void ahead(std::vector<KernelSource>, const Architecture&) override {}
 
  private:
   std::map<std::string, std::size_t> numbers_;
