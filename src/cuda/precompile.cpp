@@ -69,7 +69,7 @@ KernelWishes precompile(const KernelWish& wish) {
     answer.missed.insert(answer.missed.end(), asked.missed.begin(), asked.missed.end());
   }
   // The resident stack takes longest: begun last, one of them would be waited for alone.
-  std::ranges::stable_partition(items, [](const Item& item) { return item.asked.source.file == "resident.cuh"; });
+  std::ranges::stable_partition(items, [](const Item& item) { return item.asked.source.file.starts_with("resident"); });
   answer.kernels.resize(items.size());
   if (wish.begin) wish.begin(items.size());
 
