@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import platform
 import sys
 import sysconfig
@@ -48,8 +49,10 @@ def glance(
 ) -> Optional[Glance]:
     """From now on: changes of the dictionaries and of the classes, other classes of the modules, other contents of the tensors.
     None where C can see neither half. Not seen is a class that is given other bases."""
+    if not _is_known_build():
+        return None
     watcher, readers = _dict_watcher(), _tensor_readers()
-    if not _is_known_build() or (watcher is None and readers is None):
+    if watcher is None and readers is None:
         return None
     if watcher is not None:
         for each in [*dicts, *map(_dict_of, {base for kind in kinds for base in kind.__mro__ if base is not object})]:
@@ -94,12 +97,13 @@ def _python() -> Any:
 
 @functools.lru_cache(maxsize=None)
 def _dict_watcher() -> Optional[int]:
-    """None before Python 3.12, in those that forget some stores (3.13), and when other packages have taken all there are."""
+    """None before Python 3.12, in those that forget some stores (3.13), when other packages have taken all there are, and where
+    Python's functions are not to be seen (embedded)."""
     if sys.version_info < (3, 12):
         return None
     try:
         watcher = _python().PyDict_AddWatcher(library().locked.gnomon_watch_count)
-    except RuntimeError:
+    except (RuntimeError, AttributeError):
         return None
     return watcher if _counts_every_store(watcher) else None
 
@@ -137,7 +141,8 @@ def _dict_of(kind: type) -> Any:
 def _tensor_readers() -> Any:
     """A reference to PyTorch's functions, or None."""
     try:
-        lib = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        # The one that is loaded: a second one would register its operators again.
+        lib = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"), mode=os.RTLD_NOW | os.RTLD_NOLOAD)
         functions = [ctypes.cast(getattr(lib, name), ctypes.c_void_p) for name in _READERS]
     except (OSError, AttributeError):
         return None

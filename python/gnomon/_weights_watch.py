@@ -3,7 +3,8 @@
 One look in C says so where it can (`_glance.py`). Elsewhere everything is a comparison of whole lists in C, several times faster
 than a loop in Python. Seen are: another tensor in place of a parameter or buffer, an in-place change (`_version`), other storage or
 strides (the aliases keep the old storage alive, so that no new one can take its address), another submodule, any attribute of any
-module, hooks, classes and their methods. Not seen is what PyTorch does not count either: `p.data.add_(1)`.
+module, hooks, classes and their methods. Not seen is what PyTorch does not count either: `p.data.add_(1)`; nor `p.data` over the same memory with
+another dtype of the same width or with more axes.
 """
 
 from __future__ import annotations
@@ -84,6 +85,11 @@ class Watch:
         self._own = _OwnAttributes(root)
         self._children = [dict(c) for c in self._containers]
         self._held = [dict(h) for h in self._holders]
+        held_now = [t for held in self._held for t in held.values() if t is not None]
+        expect(
+            len(held_now) == len(self._tensors) and all(map(operator.is_, held_now, self._tensors)),
+            "its parameters were replaced while they were read; the next call reads them again",
+        )
         # Tensors are compared by identity first; another one of several elements is an error, and so a change. One of a
         # single element could pass for equal.
         self._single = [(h, n, t) for h in self._holders for n, t in h.items() if t is not None and t.numel() < 2]

@@ -102,6 +102,14 @@ Compiler::Shared Compiler::make(const std::string& name, const KernelSource& sou
   return kernel;
 }
 
+Compiler::~Compiler() {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.clear();
+  }
+  for (Helper& helper : helpers_) helper.thread.request_stop();
+}
+
 void Compiler::ahead(std::vector<KernelSource> sources, const Architecture& architecture) {
   // Twice as many threads are no faster: kernels are parsed one at a time, whoever asks.
   const std::size_t most = std::max(1u, std::thread::hardware_concurrency() / 2);

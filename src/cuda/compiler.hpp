@@ -34,7 +34,7 @@ class Compiler {
   // The sources are kept by the caller: they are those in the binary, except in tests.
   explicit Compiler(std::filesystem::path cache = default_kernel_cache(),
                     std::span<const SourceFile> sources = kernel_sources());
-  virtual ~Compiler() = default;
+  virtual ~Compiler();  // waits for the kernels that are being compiled, and for no others
 
   // From memory, from disk, or compiled now. Safe from several threads and processes. Internal error with the
   // compiler's log when the kernel does not compile; an unusable cache is a warning, never an error.

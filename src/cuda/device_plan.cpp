@@ -71,7 +71,8 @@ void DevicePlan::run_slice(std::int64_t slice, const Arena::Use& use, CUstream s
   WrittenPass* const fallback = parts_.fallback ? &parts_.fallback->pass(slice) : nullptr;
   const Scratch& scratch = use.scratch();
   if (use.captured()) {
-    // A graph cannot be launched into a capture, and nobody can look at the flag: the capture gets the exact pass.
+    // A graph cannot be launched into a capture, and nobody can look at the flag: the capture gets the exact pass,
+    // where the pass does not answer by itself.
     parts_.machine->keep_for_captures(parts_.guard);
     parts_.machine->keep_for_captures(fallback ? parts_.fallback : parts_.pass);
     return (fallback ? *fallback : pass).launch_captured(stream, scratch, part, layout);

@@ -358,6 +358,26 @@ def test_own_answer_is_the_modules_own():
     assert entry(module)["answered"] == 0
 
 
+@pytest.mark.parametrize("family", FEW, ids=str)
+def test_a_weight_replaced_while_the_weights_are_read_is_used_and_watched(monkeypatch, family):
+    """As by another thread: between the reading of the parameters and of what holds them."""
+    module, x, glance = fast(family), torch.randn(2, 6, D), gnomon._weights_watch.glance
+
+    def replaces(*seen):
+        monkeypatch.setattr(gnomon._weights_watch, "glance", glance)
+        holder, name = [(m, n) for m in module.modules() for n, p in m._parameters.items() if p is not None and p.dim() > 1][0]
+        setattr(holder, name, nn.Parameter(torch.randn_like(getattr(holder, name))))
+        return glance(*seen)
+
+    monkeypatch.setattr(gnomon._weights_watch, "glance", replaces)
+    with torch.no_grad():
+        module(x)
+    before = check(family, module, x)
+    with torch.no_grad():
+        next(p for p in module.parameters() if p.dim() > 1).mul_(3)
+    assert not torch.equal(check(family, module, x), before)
+
+
 @pytest.fixture
 def launched_first(monkeypatch):
     """The weights are tested after the launch, as on a device that works on its own."""
