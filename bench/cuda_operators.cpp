@@ -103,6 +103,13 @@ class Bench {
     norm.params.normalised = out_.at<float>();
     norm.params.narrow = more_.at();
     report("residual + norm + cast", 12, norm);
+    auto packed = norm_rows(library_, {DType::f16, DType::f16, DType::f16, {}, true}, rows, width, vec);
+    packed.params.residual = packed.params.narrow = more_.at();
+    packed.params.remainder = packed.params.remainder_to = out_.at<kernels::u8>();
+    packed.params.branch = narrow_.at();
+    packed.params.bias = packed.params.weight = packed.params.shift = wide_.at<float>();
+    packed.params.eps = 1e-5f;
+    report("packed residual", 8, packed);
     for (const auto& [activation, name] : {std::pair{Activation::gelu_erf, "bias + gelu f16"},
                                            {Activation::gelu_tanh, "bias + gelu_tanh f16"},
                                            {Activation::relu, "bias + relu f16"}}) {

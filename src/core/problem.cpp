@@ -123,9 +123,14 @@ void check_memory(const Call& call, bool inplace) {
 }  // namespace
 
 double linear_flops(const Problem& problem) {
+  const double d = static_cast<double>(problem.config.d_model);
+  return 2.0 * static_cast<double>(problem.tokens()) * static_cast<double>(problem.config.layers) * 4 * d * d +
+         ffn_flops(problem);
+}
+
+double ffn_flops(const Problem& problem) {
   const double d = static_cast<double>(problem.config.d_model), f = static_cast<double>(problem.config.d_ff);
-  return 2.0 * static_cast<double>(problem.tokens()) * static_cast<double>(problem.config.layers) *
-         (4 * d * d + 2 * d * f);
+  return 2.0 * static_cast<double>(problem.tokens()) * static_cast<double>(problem.config.layers) * 2 * d * f;
 }
 
 double flops(const Problem& problem) {

@@ -34,6 +34,7 @@ struct Problem {
 // Floating-point operations of one pass: 2 per multiply-add; attention counted for the causal half only when causal.
 double flops(const Problem& problem);
 double linear_flops(const Problem& problem);  // the six projections alone
+double ffn_flops(const Problem& problem);     // the last two of them
 
 void check(const Problem& problem);              // caller error with values
 std::string to_string(const Problem& problem);   // canonical: parse_problem(to_string(p)) == p

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::array kPaths = {"plain", "stack", "resident"};
 constexpr std::array kPrecisions = {"fp32", "tf32", "fp16", "bf16"};
+constexpr std::array kFfnPrecisions = {"same", "fp32", "tf32", "fp16", "bf16"};
 constexpr std::array kSwitch = {"off", "on"};
 
 // An enumeration or a switch by its names, which are in the order of its values.
@@ -66,6 +67,7 @@ void each_field(Visit&& visit) {
   };
   visit("path", Named<Path, 3>{&Choices::path, kPaths});
   visit("precision", Named<Precision, 4>{&Choices::precision, kPrecisions});
+  visit("ffn_precision", Named<FfnPrecision, 5>{&Choices::ffn_precision, kFfnPrecisions});
   switched("fused_attention", &Choices::fused_attention);
   visit("tile", Word{&Choices::tile});
   switched("causal_skip", &Choices::causal_skip);
@@ -73,6 +75,7 @@ void each_field(Visit&& visit) {
   switched("fused_qkv", &Choices::fused_qkv);
   switched("fused_norm", &Choices::fused_norm);
   switched("gemm_gelu", &Choices::gemm_gelu);
+  switched("packed_residual", &Choices::packed_residual);
   switched("graph", &Choices::graph);
   algorithm("algo_qkv", &Choices::algo_qkv);
   algorithm("algo_out", &Choices::algo_out);
@@ -83,6 +86,8 @@ void each_field(Visit&& visit) {
 }
 
 }  // namespace
+
+const char* name_of(Precision precision) { return kPrecisions[static_cast<std::size_t>(precision)]; }
 
 Choices parse_choices(const Candidate& candidate) {
   Choices choices;

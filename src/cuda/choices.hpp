@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/dtype.hpp"
@@ -11,10 +12,15 @@ namespace gnomon::cuda {
 
 enum class Path { plain, stack, resident };  // the reference's operators | StackPass | ResidentPass
 enum class Precision { fp32, tf32, fp16, bf16 };
+enum class FfnPrecision { same, fp32, tf32, fp16, bf16 };  // same: as the attention sublayer's
+enum class Sublayer { attention, ffn };
 
 struct Choices {
   Path path = Path::stack;
+  // Of the attention sublayer's operations, and of the FFN's: errors of attention pass through a softmax, and a stack
+  // may bear the one in 16 bits and not the other.
   Precision precision = Precision::fp32;
+  FfnPrecision ffn_precision = FfnPrecision::same;
   bool fused_attention = true;
   // Of the fused attention, or the form of the resident kernel (attention.hpp and resident.hpp name them); "first": the
   // one to begin with; "cudnn": the library's fused attention in place of ours.
@@ -24,6 +30,7 @@ struct Choices {
   bool fused_qkv = true;
   bool fused_norm = true;
   bool gemm_gelu = true;
+  bool packed_residual = false;  // the residual stream as the products' 16-bit rows and a byte more (remainder.cuh)
   bool graph = true;
   // Which of cuBLASLt's suggestions each product takes, best guess first.
   int algo_qkv = 0, algo_out = 0, algo_fc1 = 0, algo_fc2 = 0;
@@ -36,6 +43,25 @@ constexpr DType operand_type(Precision precision) {
   return precision == Precision::fp16 ? DType::f16 : precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
 constexpr bool is_narrow(Precision precision) { return operand_type(precision) != DType::f32; }
+
+const char* name_of(Precision precision);
+constexpr FfnPrecision ffn_choice(Precision precision) {
+  return static_cast<FfnPrecision>(static_cast<int>(precision) + 1);
+}
+constexpr Precision precision_of(const Choices& c, Sublayer sublayer) {
+  if (sublayer == Sublayer::attention || c.ffn_precision == FfnPrecision::same) return c.precision;
+  return static_cast<Precision>(static_cast<int>(c.ffn_precision) - 1);
+}
+constexpr DType operand_type(const Choices& c, Sublayer sublayer) { return operand_type(precision_of(c, sublayer)); }
+constexpr bool all_fp32(const Choices& c) {
+  return c.precision == Precision::fp32 && precision_of(c, Sublayer::ffn) == Precision::fp32;
+}
+// The 16-bit type of operands, if any are: a candidate has at most one.
+constexpr std::optional<DType> narrow_type(const Choices& c) {
+  for (const Sublayer sublayer : {Sublayer::attention, Sublayer::ffn})
+    if (operand_type(c, sublayer) != DType::f32) return operand_type(c, sublayer);
+  return {};
+}
 
 inline constexpr int kMostAlgorithms = 12;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "cuda/choice_facts.hpp"
 #include "cuda/cuda_workbench.hpp"
 #include "cuda/device_plan.hpp"
 #include "cuda/idle_driver.hpp"
@@ -168,7 +169,7 @@ class CudaBackend final : public Backend {
                                            guard);
       });
     };
-    if (choices.precision == Precision::fp32) {
+    if (all_fp32(choices)) {
       parts.pass = sliced(choices, {});
       return parts;
     }

@@ -40,7 +40,9 @@ Launch<kernels::NormRows> norm_rows(KernelLibrary& library, const NormTypes& typ
     return instantiate("norm.cuh", "norm_rows", types.residual, types.branch, types.narrow, types.out, vec,
                        static_cast<int>(lanes), static_cast<int>(chunks), static_cast<int>(rows_at_once), last...);
   };
-  launch.kernel = &library.get(branch_step == 1 ? name() : name(branch_step));
+  launch.kernel = &library.get(branch_step != 1  ? name(types.remainder, branch_step)
+                               : types.remainder ? name(true)
+                                                 : name());
   launch.shape = {.blocks = (rows + rows_per_block - 1) / rows_per_block, .threads = static_cast<int>(threads)};
   launch.params.residual_strides = launch.params.to_strides = contiguous_rows(rows, width);
   launch.params.rows = rows;

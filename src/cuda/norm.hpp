@@ -15,6 +15,7 @@ struct NormTypes {
   std::optional<DType> branch;  // the product's output that is added
   std::optional<DType> narrow;  // the copy for the next product
   std::optional<DType> out;     // the caller's output
+  bool remainder = false;       // the residual is 16-bit rows with their remainder
 };
 
 std::optional<std::string> refuses_norm(std::int64_t width);

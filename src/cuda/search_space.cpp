@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/memory.hpp"
+#include "cuda/choice_facts.hpp"
 #include "cuda/cudnn_attention.hpp"
 #include "cuda/norm.hpp"
 #include "cuda/plain_pass.hpp"
@@ -18,11 +19,7 @@ namespace {
 
 constexpr std::int64_t kFallbackScores = std::int64_t{256} << 20;  // bytes
 
-bool approximates_activation(const StackConfig& config, const Choices& c) {
-  return c.path == Path::stack && c.gemm_gelu && config.activation == Activation::gelu_erf;
-}
-
-bool commits(const Problem& problem, const Choices& c) { return problem.inplace && c.precision != Precision::fp32; }
+bool commits(const Problem& problem, const Choices& c) { return problem.inplace && !all_fp32(c); }
 
 std::int64_t slice_of(const Problem& problem, const Choices& c) {
   return c.slices == 0 ? problem.batch : std::min(c.slices, problem.batch);
@@ -46,7 +43,7 @@ void choose_attention(const Problem& problem, Choices& c, const DeviceProperties
 
 // All weights in fp32, and a copy of what narrow products read.
 MemoryNeed memory_need(const Problem& problem, const Choices& c, const DeviceProperties& device) {
-  const std::int64_t element = 4 + (is_narrow(c.precision) ? 2 : 0);
+  const std::int64_t element = 4 + (narrow_type(c) ? 2 : 0);
   return {.tensors = tensor_bytes(problem),
           .weights = weight_bytes(problem.config, element),
           .scratch = static_cast<std::int64_t>(scratch_bytes(problem, c, device))};
@@ -68,11 +65,6 @@ Choices resident_choices(const std::string& form) {
   c.precision = Precision::fp16;
   c.tile = form;
   return c;
-}
-
-bool has_paired_activation(const Choices& c) {
-  const auto form = ResidentForm::parse(c.tile);
-  return c.path == Path::resident && form && form->paired_activation;
 }
 
 std::optional<std::string> refuses_as_resident(const Problem& problem, const Constraints& constraints, const Choices& c,
@@ -100,6 +92,15 @@ std::optional<std::string> contradiction(const Problem& problem, const Choices& 
   if (c.slices != 0 && c.slices >= problem.batch)
     return fmt::format("slices={} of {} sequences is slices=all", c.slices, problem.batch);
   if (c.path == Path::resident) return {};
+  if (c.packed_residual && (!is_narrow(c.precision) || c.ffn_precision != FfnPrecision::same || !c.fused_norm ||
+                            problem.config.norm == NormPlacement::pre))
+    return "packed_residual=on adds a byte to the rows that every product reads: it needs 16 bits in both sublayers, "
+           "fused_norm, and a post-norm stack";
+  const Precision ffn = precision_of(c, Sublayer::ffn);
+  if (ffn == c.precision && c.ffn_precision != FfnPrecision::same)
+    return fmt::format("ffn_precision={} is precision's: 'same' says so", name_of(ffn));
+  if (is_narrow(c.precision) && is_narrow(ffn) && ffn != c.precision)
+    return "ffn_precision: fp16 and bf16 do not meet in one candidate: each would need a copy of all weights";
   if (c.compact && (!c.fused_attention || !c.fused_norm))
     return "compact=on needs fused_attention and fused_norm: they take rows that are apart, in place";
   if (!c.fused_attention) {
@@ -146,14 +147,29 @@ std::vector<std::string> slice_sizes(const Problem& problem, const DevicePropert
   return sizes;
 }
 
-double product_peak(const Choices& c, const DeviceProperties& p) {
-  // Multiply-adds of one multiprocessor in a clock: tensor cores in 16 bits and tf32, FMA units in fp32.
-  double rate = 128;
-  if (c.precision != Precision::fp32) {
-    rate = p.major == 8 && p.minor > 0 ? 512 : p.major == 8 ? 1024 : p.major == 12 ? 512 : p.major == 9 ? 2048 : 4096;
-    if (c.precision == Precision::tf32) rate /= 2;
+// Where 16 bits did not pass, or did not pay, for all: what the sublayers may have instead, the faster first.
+std::vector<std::vector<Choice>> mixed_precisions(const Problem& problem, const Choices& incumbent,
+                                                  const DeviceProperties& device) {
+  using enum Precision;
+  std::vector<std::vector<Choice>> alternatives;
+  for (const auto& [attention, ffn] : {std::pair{tf32, fp16},
+                                       {fp16, tf32},
+                                       {fp32, fp16},
+                                       {fp16, fp32},
+                                       {fp32, tf32},
+                                       {tf32, fp32},
+                                       {fp32, bf16},
+                                       {bf16, fp32}}) {
+    Choices c = incumbent;
+    c.precision = attention;
+    c.ffn_precision = ffn_choice(ffn);
+    if (attention != incumbent.precision) {
+      c.tile = "first";
+      choose_attention(problem, c, device);
+    }
+    alternatives.push_back(to_candidate(c).choices());
   }
-  return 2 * rate * p.multiprocessors * p.clock_hz;
+  return alternatives;
 }
 
 }  // namespace
@@ -183,7 +199,7 @@ std::size_t scratch_bytes(const Problem& problem, const Choices& c, const Device
   };
   const std::size_t pass = c.path == Path::resident ? resident_scratch_bytes(problem, slice_of(problem, c), device)
                                                     : of(c, commits(problem, c), problem.seq);
-  if (c.precision == Precision::fp32) return pass;
+  if (all_fp32(c)) return pass;
   if (c.path == Path::resident && resident_answers(problem, slice_of(problem, c), device)) return pass;
   return std::max(pass, of(fallback_choices(problem, c, device), true, fallback_queries(problem, c)));
 }
@@ -227,20 +243,6 @@ Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& fo
   return to_candidate(choices).with(changes).with(forced);
 }
 
-// Products at half of the FMA units' peak, twelve passes over the scores and forty over the activation at half of the
-// memory's, and five microseconds for each of some forty launches in a layer.
-double plain_seconds(const Problem& problem, const DeviceProperties& device) {
-  const StackConfig& c = problem.config;
-  Problem full = problem;
-  full.config.causal = false;  // the plain path computes the masked half too
-  const double layers = static_cast<double>(c.layers);
-  const double scores = static_cast<double>(problem.batch * c.n_heads) * static_cast<double>(problem.seq) *
-                        static_cast<double>(problem.seq);
-  const double bytes = layers * sizeof(float) * (12 * scores + 40 * static_cast<double>(problem.elements()));
-  return flops(full) / (0.5 * product_peak(plain_choices(), device)) + bytes / (0.5 * device.memory_bytes_per_second) +
-         layers * 40 * 5e-6;
-}
-
 std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, const DeviceProperties& device) {
   std::vector<Group> groups;
   const auto add = [&](const char* name, std::vector<std::vector<Choice>> alternatives,
@@ -252,6 +254,8 @@ std::vector<Group> search_groups(const Problem& problem, const Choices& incumben
   for (const Precision precision : {Precision::fp16, Precision::bf16, Precision::tf32, Precision::fp32}) {
     Choices c = incumbent.path == Path::stack ? incumbent : estimate_stack(problem, {}, device);
     c.precision = precision;
+    c.ffn_precision = FfnPrecision::same;
+    c.packed_residual = false;
     c.tile = "first";
     choose_attention(problem, c, device);
     precisions.push_back(to_candidate(c).choices());
@@ -266,10 +270,14 @@ std::vector<Group> search_groups(const Problem& problem, const Choices& incumben
     add("resident", std::move(alternatives));
   }
   add("precision", std::move(precisions));
+  if (incumbent.path == Path::stack && incumbent.ffn_precision == FfnPrecision::same && !is_narrow(incumbent.precision))
+    add("sublayers", mixed_precisions(problem, incumbent, device));
   if (incumbent.path == Path::plain) return groups;
   add("path", {{{"graph", "on"}}, {{"graph", "off"}}}, {"slices"});
   if (incumbent.path == Path::resident) return groups;
   std::vector<std::vector<Choice>> operators = one_each("gemm_gelu", {"off", "on"});
+  if (is_narrow(incumbent.precision) && problem.config.norm == NormPlacement::post)
+    operators.push_back({{"packed_residual", incumbent.packed_residual ? "off" : "on"}});
   if (incumbent.fused_attention) {
     operators.push_back({{"fused_qkv", "off"}});
     if (!is_narrow(incumbent.precision))
@@ -305,7 +313,7 @@ std::optional<Refusal> refuses(const Problem& problem, const Constraints& constr
     return Refusal{error.what()};
   }
   if (const auto reason = contradiction(problem, c)) return Refusal{*reason};
-  if (constraints.fp32_only && c.precision != Precision::fp32) return Refusal{"fp32_only is demanded"};
+  if (constraints.fp32_only && !all_fp32(c)) return Refusal{"fp32_only is demanded"};
   if (constraints.exact_activation && approximates_activation(problem.config, c))
     return Refusal{"exact_activation is demanded: cuBLASLt's epilogue has the tanh form of GELU only"};
   if (const auto reason = refuses_norm(problem.config.d_model)) return Refusal{*reason};
@@ -329,39 +337,6 @@ std::optional<Refusal> unlike_whole(const Problem& part, const Problem& whole, c
   return Refusal{
       fmt::format("its slices take {} sequences at once: {} sequences, all there is time for, do not show them",
                   slice_of(whole, c), part.batch)};
-}
-
-std::vector<std::string> approximations(const StackConfig& config, const Choices& c) {
-  std::vector<std::string> labels;
-  if (c.precision == Precision::tf32) labels.push_back("all products in tf32");
-  if (c.precision == Precision::fp16) labels.push_back("all products and attention in fp16");
-  if (c.precision == Precision::bf16) labels.push_back("all products and attention in bf16");
-  if (c.path == Path::resident && config.activation != Activation::relu)
-    labels.push_back("GELU by the hardware's tanh");
-  if (has_paired_activation(c)) labels.push_back("the activation in fp16");
-  if (approximates_activation(config, c)) labels.push_back("GELU in its tanh form in place of erf");
-  return labels;
-}
-
-int complexity(const Choices& c) {
-  int parts = static_cast<int>(c.path) + has_paired_activation(c);
-  for (const bool on :
-       {c.fused_attention, c.causal_skip, c.mask_elision, c.fused_qkv, c.fused_norm, c.gemm_gelu, c.graph})
-    parts += on;
-  for (const int algorithm : {c.algo_qkv, c.algo_out, c.algo_fc1, c.algo_fc2}) parts += algorithm != 0;
-  parts += (c.slices != 0) + (c.tile != "first") + c.compact;
-  return parts + 100 * static_cast<int>(c.precision);
-}
-
-std::string bound(const Problem& problem, const Choices& c, double seconds, const DeviceProperties& device) {
-  const double rate = flops(problem) / seconds, peak = product_peak(c, device);
-  const double bytes = 2.0 * static_cast<double>(problem.elements()) * static_cast<double>(size_of(problem.dtype));
-  const std::string figures = fmt::format(
-      "{:.1f} of {:.0f} TFLOP/s by the device's stated clock ({:.0f} %); input and output move at {:.0f} GB/s",
-      rate * 1e-12, peak * 1e-12, 100 * rate / peak, bytes / seconds * 1e-9);
-  if (seconds < 100e-6) return "latency (launches, short kernels): " + figures;
-  if (rate >= 0.5 * peak) return "arithmetic: " + figures;
-  return "memory and elementwise work between the products: " + figures;
 }
 
 }  // namespace gnomon::cuda

@@ -13,19 +13,15 @@ namespace gnomon::cuda {
 Choices estimate_choices(const Problem& problem, const Constraints& constraints, const DeviceProperties& device);
 Choices estimate_stack(const Problem& problem, const Constraints& constraints, const DeviceProperties& device);
 Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& forced);
-double plain_seconds(const Problem& problem, const DeviceProperties& device);
 std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, const DeviceProperties& device);
 std::optional<Refusal> refuses(const Problem& problem, const Constraints& constraints, const Candidate& candidate,
                                const DeviceProperties& device);
 std::optional<Refusal> unlike_whole(const Problem& part, const Problem& whole, const Choices& choices);
-std::vector<std::string> approximations(const StackConfig& config, const Choices& choices);
-int complexity(const Choices& choices);
 // Of the pass and of what stands behind it.
 std::size_t scratch_bytes(const Problem& problem, const Choices& choices, const DeviceProperties& device);
 // What answers the calls that a plan of reduced precision must not: exact in everything, as fast as fp32 allows.
 Choices fallback_choices(const Problem& problem, const Choices& choices, const DeviceProperties& device);
 // Query rows whose scores a fallback without fused attention stores at a time.
 std::int64_t fallback_queries(const Problem& problem, const Choices& choices);
-std::string bound(const Problem& problem, const Choices& choices, double seconds, const DeviceProperties& device);
 
 }  // namespace gnomon::cuda

@@ -24,12 +24,22 @@ std::int64_t ffn_rows(const StackConfig& config, const Choices& choices, std::in
   return std::clamp<std::int64_t>(rows * 2 * config.d_model / config.d_ff, 1, rows);
 }
 
+// Bytes of an element of the normalised rows beside the residual stream; 0: all products take that as it is.
+std::size_t normalised_size(const StackConfig& config, const Choices& choices) {
+  std::size_t size = 0;
+  for (const Sublayer sublayer : {Sublayer::attention, Sublayer::ffn}) {
+    const DType type = operand_type(choices, sublayer);
+    if (type != DType::f32 || config.norm == NormPlacement::pre) size = std::max(size, size_of(type));
+  }
+  return size;
+}
+
 }  // namespace
 
 AttentionSpec attention_spec(const StackConfig& config, const Choices& choices, std::int64_t sequences,
                              std::int64_t seq, bool masked) {
   AttentionSpec spec;
-  spec.dtype = operand_type(choices.precision);
+  spec.dtype = operand_type(choices, Sublayer::attention);
   spec.batch = sequences;
   spec.seq = seq;
   spec.heads = config.n_heads;
@@ -57,13 +67,11 @@ StackPass::StackPass(Machine& machine, const Choices& choices, std::int64_t sequ
       seq_(seq),
       rows_(sequences * seq),
       border_(border),
-      type_(operand_type(choices.precision)),
-      branch_type_(choices.fused_norm ? type_ : DType::f32),
       masked_(masked),
       guard_(guard),
       ffn_rows_(ffn_rows(config_, choices, rows_)),
-      wide_(machine.weights.copy(DType::f32, machine.kernels, machine.ours)),
-      weights_(machine.weights.copy(type_, machine.kernels, machine.ours)) {
+      wide_(machine.weights.copy(DType::f32, machine.kernels, machine.ours)) {
+  if (const auto narrow = narrow_type(choices)) narrow_ = machine.weights.copy(*narrow, machine.kernels, machine.ours);
   if (choices.fused_attention) {
     const AttentionSpec spec = attention_spec(config_, choices, sequences, seq, masked);
     if (choices.tile == kCudnnTile) {
@@ -88,52 +96,54 @@ StackPass::StackPass(Machine& machine, const Choices& choices, std::int64_t sequ
   place(workspace);
 }
 
-const void* StackPass::bias_of(DType type, std::int64_t at) const {
-  return type == DType::f32 ? wide_->at(at) : weights_->at(at);
-}
-
-Product StackPass::product(ProductSpec spec, std::int64_t bias, int algorithm) const {
+Product StackPass::product(Sublayer sublayer, ProductSpec spec, std::int64_t bias, int algorithm) const {
   if (spec.ldx == 0) spec.ldx = spec.in;
   if (spec.ldy == 0) spec.ldy = spec.out;
   spec.ldw = spec.in;
-  spec.type = type_;
-  spec.tf32 = choices_.precision == Precision::tf32;
-  spec.bias = bias_of(spec.result, bias);
+  spec.type = type_of(sublayer);
+  spec.tf32 = precision_of(choices_, sublayer) == Precision::tf32;
+  spec.bias = weights_of(spec.result).at(bias);
   return Product(machine_.blas, spec, algorithm);
 }
 
 // A fused norm adds the bias in fp32; a fused activation takes it in the product's epilogue.
 void StackPass::bind_layers() {
+  constexpr Sublayer attention = Sublayer::attention, ffn = Sublayer::ffn;
   const std::int64_t d = config_.d_model, f = config_.d_ff, apart = attends_in_place(choices_) ? 3 * d : d;
   for (const LayerAt& at : machine_.weights.layout().layers) {
     Layer& layer = layers_.emplace_back();
     const std::int64_t parts = choices_.fused_qkv ? 1 : 3, ldy = choices_.fused_attention ? 3 * d : d;
     for (std::int64_t part = 0; part < parts; ++part) {
       const std::int64_t bias = at.qkv.bias < 0 ? -1 : at.qkv.bias + part * d;
-      layer.qkv.push_back(product({.rows = rows_, .in = d, .out = 3 * d / parts, .ldy = ldy, .result = type_}, bias,
-                                  choices_.algo_qkv));
+      layer.qkv.push_back(
+          product(attention, {.rows = rows_, .in = d, .out = 3 * d / parts, .ldy = ldy, .result = type_of(attention)},
+                  bias, choices_.algo_qkv));
     }
     const bool norm_adds = choices_.fused_norm;
-    layer.out.emplace(product({.rows = rows_, .in = d, .out = d, .ldx = apart, .ldy = apart, .result = branch_type_},
-                              norm_adds ? -1 : at.out.bias, choices_.algo_out));
-    layer.fc1.emplace(product({.rows = ffn_rows_,
+    layer.out.emplace(product(
+        attention, {.rows = rows_, .in = d, .out = d, .ldx = apart, .ldy = apart, .result = branch_type(attention)},
+        norm_adds ? -1 : at.out.bias, choices_.algo_out));
+    layer.fc1.emplace(product(ffn,
+                              {.rows = ffn_rows_,
                                .in = d,
                                .out = f,
-                               .result = type_,
+                               .result = type_of(ffn),
                                .epilogue = choices_.gemm_gelu ? epilogue_for(config_.activation) : Epilogue::none},
                               choices_.gemm_gelu ? at.fc1.bias : -1, choices_.algo_fc1));
-    layer.fc2.emplace(product({.rows = ffn_rows_, .in = f, .out = d, .result = branch_type_},
+    layer.fc2.emplace(product(ffn, {.rows = ffn_rows_, .in = f, .out = d, .result = branch_type(ffn)},
                               norm_adds ? -1 : at.fc2.bias, choices_.algo_fc2));
   }
 }
 
 void StackPass::place(std::size_t workspace) {
   const std::int64_t d = config_.d_model, f = config_.d_ff;
-  const std::size_t t = size_of(type_);
-  x_ = places_.take(rows_ * d, sizeof(float));
-  // Where the products take the residual stream as it is, it needs no second copy.
-  const bool own_copy = type_ != DType::f32 || config_.norm == NormPlacement::pre;
-  n_ = own_copy ? places_.take(rows_ * d, t) : x_;
+  const std::size_t t = size_of(type_of(Sublayer::attention));
+  if (choices_.packed_residual) {
+    remainder_ = places_.take(rows_ * d, 1);
+  } else {
+    x_ = places_.take(rows_ * d, sizeof(float));
+  }
+  if (const std::size_t copy = normalised_size(config_, choices_)) n_ = places_.take(rows_ * d, copy);
   if (!choices_.fused_norm) sum_ = places_.take(rows_ * d, sizeof(float));
   if (keeps_result()) result_ = places_.take(rows_ * d, size_of(border_));
   if (guard_.role == PassGuard::Role::fallback) told_ = places_.take(1, sizeof(kernels::CallTensors));
@@ -155,8 +165,8 @@ void StackPass::place(std::size_t workspace) {
   branch_ = in_place ? q_[1] : choices_.fused_norm ? q_[0] : places_.take(rows_ * d, sizeof(float));
   const std::size_t with_attention = places_.end();
   places_.back_to(common);
-  hidden_ = places_.take(ffn_rows_ * f, t);
-  branch2_ = places_.take(rows_ * d, size_of(branch_type_));
+  hidden_ = places_.take(ffn_rows_ * f, size_of(type_of(Sublayer::ffn)));
+  branch2_ = places_.take(rows_ * d, size_of(branch_type(Sublayer::ffn)));
   places_.at_least(with_attention);
 }
 
@@ -178,7 +188,7 @@ class StackPass::Writer {
     const auto& layers = machine_.weights.layout().layers;
     load();
     if (pass_.masked_ && choices_.fused_attention) classify();
-    if (pre) norm_alone(layers.front().norm1);
+    if (pre) norm_alone(layers.front().norm1, Sublayer::attention);
     for (std::size_t i = 0; i < layers.size(); ++i) {
       const bool last = i + 1 == layers.size();
       const NormAt* const after_ffn = !pre            ? &layers[i].norm2
@@ -187,17 +197,20 @@ class StackPass::Writer {
                                                       : nullptr;
       attention(i);
       const bool to_input = i == 0 && adds_to_input();
-      add_branch(to_input ? nullptr : x(), at(pass_.branch_), attends_in_place(choices_) ? 3 : 1, layers[i].out.bias,
+      add_branch(Sublayer::attention, to_input ? Residual::caller : Residual::stream, layers[i].out.bias,
                  pre ? &layers[i].norm2 : &layers[i].norm1, false);
       ffn(i);
-      add_branch(x(), at(pass_.branch2_), 1, layers[i].fc2.bias, after_ffn, last && (pre || !c_.final_norm));
+      add_branch(Sublayer::ffn, Residual::stream, layers[i].fc2.bias, after_ffn, last && (pre || !c_.final_norm));
     }
-    if (!pre && c_.final_norm) to_caller(norm_of(x(), std::nullopt, &final_norm(), true));
+    if (!pre && c_.final_norm) to_caller(norm_of(Residual::stream, std::nullopt, &final_norm(), std::nullopt));
     if (pass_.keeps_result()) commit();
   }
 
  private:
+  enum class Residual { caller, stream, sum };  // the caller's rows; the pass's; without fused_norm, their sum
+
   std::byte* at(std::size_t place) const { return scratch_ + place; }
+  kernels::u8* remainder() const { return reinterpret_cast<kernels::u8*>(at(pass_.remainder_)); }
   float* x() const { return reinterpret_cast<float*>(at(pass_.x_)); }
   const NormAt& final_norm() const { return machine_.weights.layout().final_norm; }
   std::int64_t rows() const { return pass_.rows_; }
@@ -205,16 +218,16 @@ class StackPass::Writer {
   void load() {
     const PassGuard& guard = pass_.guard_;
     if (guard.role == PassGuard::Role::fallback) return reload();
-    const bool narrow = pass_.type_ != DType::f32 && c_.norm == NormPlacement::post;
+    const DType type = pass_.type_of(Sublayer::attention);
+    const bool narrow = type != DType::f32 && c_.norm == NormPlacement::post;
     add_load(steps_, machine_, part_, layout_, adds_to_input() ? nullptr : x(),
-             narrow ? std::optional(pass_.type_) : std::nullopt, narrow ? at(pass_.n_) : nullptr, guard.range,
-             guard.flag);
+             narrow ? std::optional(type) : std::nullopt, narrow ? at(pass_.n_) : nullptr, guard.range, guard.flag);
   }
 
   // Whether the first norm takes its residual from the caller's rows, as they are: then no fp32 copy of them is made.
   // The output is written by later steps, so it may be the input. Below a condition no step can follow the caller.
   bool adds_to_input() const {
-    return pass_.type_ != DType::f32 && c_.norm == NormPlacement::post && choices_.fused_norm &&
+    return pass_.type_of(Sublayer::attention) != DType::f32 && c_.norm == NormPlacement::post && choices_.fused_norm &&
            pass_.guard_.role != PassGuard::Role::fallback;
   }
 
@@ -240,8 +253,9 @@ class StackPass::Writer {
                   [](const Border& border) { return border.mask; });
   }
 
-  void multiply(const Product& product, const void* from, std::int64_t weight, void* to) {
-    steps_.add(ProductStep{&product, from, pass_.weights_->at(weight), to, at(pass_.workspace_)});
+  void multiply(Sublayer sublayer, const Product& product, const void* from, std::int64_t weight, void* to) {
+    const WeightsCopy& weights = pass_.weights_of(pass_.type_of(sublayer));
+    steps_.add(ProductStep{&product, from, weights.at(weight), to, at(pass_.workspace_)});
   }
 
   void attention(std::size_t index) {
@@ -249,8 +263,8 @@ class StackPass::Writer {
     const LayerAt& weights = machine_.weights.layout().layers[index];
     const std::int64_t d = c_.d_model;
     for (std::size_t part = 0; part < layer.qkv.size(); ++part)
-      multiply(layer.qkv[part], at(pass_.n_), weights.qkv.weight + static_cast<std::int64_t>(part) * d * d,
-               at(pass_.q_[part]));
+      multiply(Sublayer::attention, layer.qkv[part], at(pass_.operand_of(Sublayer::attention)),
+               weights.qkv.weight + static_cast<std::int64_t>(part) * d * d, at(pass_.q_[part]));
     if (pass_.plain_attention_) {
       const auto floats = [&](std::size_t place) { return reinterpret_cast<float*>(at(place)); };
       pass_.plain_attention_->add_steps(steps_, scratch_.data, floats(pass_.q_[0]), floats(pass_.q_[1]),
@@ -271,7 +285,7 @@ class StackPass::Writer {
       if (attends_in_place(choices_)) launch.params.out_row = 3 * c_.d_model;
       steps_.add(launch);
     }
-    multiply(*layer.out, at(pass_.attended_), weights.out.weight, at(pass_.branch_));
+    multiply(Sublayer::attention, *layer.out, at(pass_.attended_), weights.out.weight, at(pass_.branch_));
   }
 
   // Its last part ends with the rows, and so may compute some of the part before again.
@@ -279,34 +293,50 @@ class StackPass::Writer {
     const Layer& layer = pass_.layers_[index];
     const LayerAt& weights = machine_.weights.layout().layers[index];
     const std::int64_t part = pass_.ffn_rows_, row = c_.d_model;
-    const auto size = static_cast<std::int64_t>(size_of(pass_.type_)),
-               branch_size = static_cast<std::int64_t>(size_of(pass_.branch_type_));
+    const DType type = pass_.type_of(Sublayer::ffn);
+    const auto size = static_cast<std::int64_t>(size_of(type)),
+               branch_size = static_cast<std::int64_t>(size_of(pass_.branch_type(Sublayer::ffn)));
     for (std::int64_t begin = 0; begin < rows(); begin += part) {
       const std::int64_t first = std::min(begin, rows() - part);
-      multiply(*layer.fc1, at(pass_.n_) + first * row * size, weights.fc1.weight, at(pass_.hidden_));
+      multiply(Sublayer::ffn, *layer.fc1, at(pass_.operand_of(Sublayer::ffn)) + first * row * size, weights.fc1.weight,
+               at(pass_.hidden_));
       if (!choices_.gemm_gelu) {
-        auto launch = activate(machine_.kernels, pass_.type_, c_.activation, part, c_.d_ff);
+        auto launch = activate(machine_.kernels, type, c_.activation, part, c_.d_ff);
         launch.params.from = launch.params.to = at(pass_.hidden_);
         launch.params.bias = pass_.wide_->floats(weights.fc1.bias);
         steps_.add(launch);
       }
-      multiply(*layer.fc2, at(pass_.hidden_), weights.fc2.weight, at(pass_.branch2_) + first * row * branch_size);
+      multiply(Sublayer::ffn, *layer.fc2, at(pass_.hidden_), weights.fc2.weight,
+               at(pass_.branch2_) + first * row * branch_size);
     }
   }
 
-  // A launch that normalises residual (null: the caller's rows) + branch; with `out`, to the caller's type.
-  Launch<kernels::NormRows> norm_of(const float* residual, std::optional<DType> branch, const NormAt* weights, bool out,
-                                    int branch_step = 1) {
-    const bool narrow = pass_.type_ != DType::f32 && !out;
+  // A launch that normalises residual + branch for the sublayer that reads it; without one, to the caller's type.
+  Launch<kernels::NormRows> norm_of(Residual residual, std::optional<DType> branch, const NormAt* weights,
+                                    std::optional<Sublayer> reader, int branch_step = 1) {
+    const bool out = !reader, narrow = reader && pass_.type_of(*reader) != DType::f32;
+    const bool callers = residual == Residual::caller, packed = choices_.packed_residual;
     const int vec = std::min({widest_vec(c_.d_model), out && !pass_.keeps_result() ? layout_.output_vec : 8,
-                              residual ? 8 : layout_.input_vec});
+                              callers ? layout_.input_vec : 8});
     NormTypes types{.branch = branch};
-    if (!residual) types.residual = pass_.border_;
-    if (narrow) types.narrow = pass_.type_;
+    if (callers) types.residual = pass_.border_;
+    if (packed && residual == Residual::stream) {
+      types.residual = pass_.type_of(Sublayer::attention);
+      types.remainder = true;
+    }
+    if (narrow) types.narrow = pass_.type_of(*reader);
     if (out) types.out = pass_.border_;
     auto launch = norm_rows(machine_.kernels, types, rows(), c_.d_model, vec, branch_step);
-    launch.params.residual = residual ? residual : part_.input.data;
-    if (!residual) launch.params.residual_strides = row_access(part_.input).strides;
+    if (callers) {
+      launch.params.residual = part_.input.data;
+      launch.params.residual_strides = row_access(part_.input).strides;
+    } else if (types.remainder) {
+      launch.params.residual = at(pass_.n_);
+      launch.params.remainder = remainder();
+    } else {
+      const bool pre = c_.norm == NormPlacement::pre;
+      launch.params.residual = residual == Residual::sum && !pre ? at(pass_.sum_) : at(pass_.x_);
+    }
     launch.params.eps = static_cast<float>(c_.eps);
     if (weights) {
       launch.params.weight = pass_.wide_->floats(weights->weight);
@@ -315,12 +345,15 @@ class StackPass::Writer {
     if (out) return launch;
     const bool pre = c_.norm == NormPlacement::pre;
     if (narrow) launch.params.narrow = at(pass_.n_);
-    if (!pre) launch.params.normalised = x();
+    if (!pre && packed) launch.params.remainder_to = remainder();
+    if (!pre && !packed) launch.params.normalised = x();
     if (pre && !narrow) launch.params.normalised = reinterpret_cast<float*>(at(pass_.n_));
     return launch;
   }
 
-  void norm_alone(const NormAt& weights) { steps_.add(norm_of(x(), std::nullopt, &weights, false)); }
+  void norm_alone(const NormAt& weights, Sublayer reader) {
+    steps_.add(norm_of(Residual::stream, std::nullopt, &weights, reader));
+  }
 
   void to_caller(Launch<kernels::NormRows> launch) {
     if (!pass_.keeps_result()) return add_to_output(steps_, launch, part_, pass_.guard_.flag);
@@ -329,20 +362,23 @@ class StackPass::Writer {
     steps_.add(launch);
   }
 
-  // x = residual (null: the caller's rows) + branch + bias, normalised as the placement asks; `last`: the answer.
-  void add_branch(const float* residual, const void* branch, int branch_step, std::int64_t bias, const NormAt* weights,
-                  bool last) {
-    const bool pre = c_.norm == NormPlacement::pre;
+  // x = residual + what the sublayer gave + bias, normalised as the placement asks for the other sublayer; `last`: the
+  // answer.
+  void add_branch(Sublayer from, Residual residual, std::int64_t bias, const NormAt* weights, bool last) {
+    const bool pre = c_.norm == NormPlacement::pre, attended = from == Sublayer::attention;
+    const std::byte* const branch = at(attended ? pass_.branch_ : pass_.branch2_);
+    std::optional<Sublayer> reader;
+    if (!last) reader = attended ? Sublayer::ffn : Sublayer::attention;
     std::optional<DType> branch_type;
     if (choices_.fused_norm) {
-      branch_type = pass_.branch_type_;
+      branch_type = pass_.branch_type(from);
     } else {
       float* const sum = reinterpret_cast<float*>(at(pass_.sum_));
       float* const to = pre ? x() : sum;
-      steps_.add(PlainOps(machine_.kernels).add(residual, static_cast<const float*>(branch), to, rows() * c_.d_model));
-      residual = to;
+      steps_.add(PlainOps(machine_.kernels).add(x(), reinterpret_cast<const float*>(branch), to, rows() * c_.d_model));
+      residual = Residual::sum;
     }
-    auto launch = norm_of(residual, branch_type, weights, last, branch_step);
+    auto launch = norm_of(residual, branch_type, weights, reader, attended && attends_in_place(choices_) ? 3 : 1);
     if (choices_.fused_norm) {
       launch.params.branch = branch;
       launch.params.bias = pass_.wide_->floats(bias);
@@ -350,7 +386,7 @@ class StackPass::Writer {
     }
     if (last) return to_caller(launch);
     steps_.add(launch);
-    if (!residual)
+    if (residual == Residual::caller)
       steps_.follow(offsetof(kernels::NormRows, residual), [](const Border& border) { return border.input; });
   }
 
@@ -387,10 +423,11 @@ std::size_t stack_scratch_bytes(const StackConfig& config, const Choices& choice
                                 std::int64_t query_block) {
   const double rows = static_cast<double>(sequences) * static_cast<double>(seq);
   const double d = static_cast<double>(config.d_model), f = static_cast<double>(config.d_ff);
-  const double t = static_cast<double>(size_of(operand_type(choices.precision)));
-  const bool own_copy = is_narrow(choices.precision) || config.norm == NormPlacement::pre;
-  const double branch = choices.fused_norm ? t : 4;
-  double common = rows * d * (4 + (own_copy ? t : 0) + (choices.fused_norm ? 0 : 4));
+  const double t = static_cast<double>(size_of(operand_type(choices, Sublayer::attention)));
+  const double t_ffn = static_cast<double>(size_of(operand_type(choices, Sublayer::ffn)));
+  double common = rows * d *
+                  ((choices.packed_residual ? 1 : 4) + static_cast<double>(normalised_size(config, choices)) +
+                   (choices.fused_norm ? 0 : 4));
   if (keeps_result) common += rows * d * static_cast<double>(size_of(border));
   if (masked && choices.fused_attention) common += static_cast<double>(ClassifiedMask::bytes(sequences, seq));
   double attention = rows * d * ((attends_in_place(choices) ? 3 : 4) * t + (choices.fused_norm ? 0 : 4));
@@ -400,7 +437,7 @@ std::size_t stack_scratch_bytes(const StackConfig& config, const Choices& choice
     attention += 16 * rows * d + 8 * scores;
   }
   const auto hidden_rows = static_cast<double>(ffn_rows(config, choices, sequences * seq));
-  const double ffn = hidden_rows * f * t + rows * d * branch;
+  const double ffn = hidden_rows * f * t_ffn + rows * d * (choices.fused_norm ? t_ffn : 4);
   return static_cast<std::size_t>(std::min(common + std::max(attention, ffn) + kMostWorkspace + 16384, 1e18));
 }
 

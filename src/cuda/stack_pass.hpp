@@ -1,7 +1,8 @@
-// The stack with its countermeasures: products of cuBLASLt in one precision, and between them our kernels; the residual
-// stream and all statistics in fp32.
+// The stack with its countermeasures: products of cuBLASLt, of each sublayer in one precision, and between them our
+// kernels; all statistics in fp32, and the residual stream too, or packed to three bytes an element.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -33,26 +34,33 @@ class StackPass final : public Pass {
   bool keeps_result() const { return guard_.keeps_result(); }
   void bind_layers();
   void place(std::size_t workspace);
-  Product product(ProductSpec spec, std::int64_t bias, int algorithm) const;
-  const void* bias_of(DType type, std::int64_t at) const;
+  Product product(Sublayer sublayer, ProductSpec spec, std::int64_t bias, int algorithm) const;
+
+  DType type_of(Sublayer sublayer) const { return operand_type(choices_, sublayer); }
+  // Of what the sublayer gives, to be added to the residual.
+  DType branch_type(Sublayer sublayer) const { return choices_.fused_norm ? type_of(sublayer) : DType::f32; }
+  const WeightsCopy& weights_of(DType type) const { return type == DType::f32 ? *wide_ : *narrow_; }
+  // Where the sublayer finds the rows that it works on: in fp32 behind a norm that is the residual stream itself.
+  std::size_t operand_of(Sublayer sublayer) const {
+    return type_of(sublayer) == DType::f32 && config_.norm == NormPlacement::post ? x_ : n_;
+  }
 
   Machine& machine_;
   const StackConfig& config_;
   const Choices choices_;
   const std::int64_t sequences_, seq_, rows_;
-  const DType border_, type_;  // of the caller's tensors; of the products' operands
-  const DType branch_type_;    // of what is added to the residual
+  const DType border_;  // of the caller's tensors
   const bool masked_;
   const PassGuard guard_;
-  const std::int64_t ffn_rows_;                        // that go through the FFN at a time
-  std::shared_ptr<const WeightsCopy> wide_, weights_;  // fp32; of the operands' type
+  const std::int64_t ffn_rows_;                       // that go through the FFN at a time
+  std::shared_ptr<const WeightsCopy> wide_, narrow_;  // fp32; of the 16-bit operands' type, if any are
   std::deque<Layer> layers_;
   std::optional<PlainAttention> plain_attention_;
   std::optional<AttentionTile> tile_;
   std::shared_ptr<const DnnAttention> cudnn_;  // in place of our own
   Places places_;
-  std::size_t x_ = 0, n_ = 0, q_[3] = {}, attended_ = 0, branch_ = 0, hidden_ = 0, branch2_ = 0, sum_ = 0, mask_ = 0,
-              result_ = 0, told_ = 0, workspace_ = 0;
+  std::size_t x_ = 0, n_ = 0, remainder_ = 0, q_[3] = {}, attended_ = 0, branch_ = 0, hidden_ = 0, branch2_ = 0,
+              sum_ = 0, mask_ = 0, result_ = 0, told_ = 0, workspace_ = 0;
 };
 
 // The attention that a pass would launch; `alignment` from the rows of Q|K|V.

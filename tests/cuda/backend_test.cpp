@@ -33,7 +33,9 @@ TEST_P(CudaReducedPrecision, MeetsTheContract) {
   Posed posed(GetParam(), 3);
   for (const char* changes :
        {"precision=fp16 graph=on", "precision=fp16 graph=off gemm_gelu=off", "precision=fp16 fused_norm=off",
-        "precision=fp16 fused_qkv=off", "precision=fp16 slices=1 graph=on", "precision=fp16 compact=on slices=1"})
+        "precision=fp16 fused_qkv=off", "precision=fp16 slices=1 graph=on", "precision=fp16 compact=on slices=1",
+        "precision=fp32 ffn_precision=fp16", "precision=fp16 ffn_precision=fp32 graph=off",
+        "precision=fp16 ffn_precision=tf32 compact=on slices=1", "precision=tf32 ffn_precision=fp16 fused_norm=off"})
     expect_right(posed, changes, posed.problem.dtype == DType::bf16 ? 4 : 1);
 }
 INSTANTIATE_TEST_SUITE_P(Stacks, CudaReducedPrecision,
@@ -41,6 +43,18 @@ INSTANTIATE_TEST_SUITE_P(Stacks, CudaReducedPrecision,
                                          "b2 s33 d256 h4 l2 f512 pre finalnorm mask", "b2 s64 d128 h2 l2 f256 relu",
                                          "b2 s20 d128 h4 l2 f512 gelu_tanh f16", "b2 s20 d128 h4 l2 f512 bf16",
                                          "b3 s20 d128 h4 l2 f512 inplace mask", "b2 s20 d128 h4 l2 f512 nobias"));
+
+// As rows of 16 bits and a byte more: the first and the last residual are the caller's, and a final norm reads it too.
+TEST_F(CudaBackendTest, ThePackedResidualMeetsTheContract) {
+  for (const char* text : {"b4 s100 d512 h8 l3 f2048", "b3 s21 d128 h4 l2 f512 bi mask finalnorm",
+                           "b2 s33 d100 h4 l1 f200 inplace", "b2 s20 d128 h4 l2 f512 f16 relu"}) {
+    Posed posed(text, 3);
+    for (const char* changes : {"graph=on", "graph=off slices=1", "compact=on"})
+      expect_right(posed, std::string("precision=fp16 packed_residual=on ") + changes);
+  }
+  Posed posed("b2 s20 d128 h4 l2 f512 bf16", 3);
+  expect_right(posed, "precision=bf16 packed_residual=on", 8);
+}
 
 // Of 2 * 3 * 37 rows an FFN of 5 d takes parts of 88: the last one overlaps the one before.
 TEST_F(CudaBackendTest, TheCompactFormIsExactInFp32) {
@@ -125,8 +139,9 @@ TEST_P(CudaRandomProblems, MeetTheContract) {
     const auto backend = backend_for(posed);
     for (const std::string& changes :
          {std::string(kPlain), std::string(kFormula),
-          fmt::format("precision={} graph={} gemm_gelu={} fused_qkv={} fused_norm={}", pick("fp16", "tf32"),
-                      pick("on", "off"), pick("on", "off"), pick("on", "off"), pick("on", "off"))}) {
+          fmt::format("precision={} ffn_precision={} graph={} gemm_gelu={} fused_qkv={} fused_norm={}",
+                      pick("fp16", "tf32"), pick("same", "same", "fp32"), pick("on", "off"), pick("on", "off"),
+                      pick("on", "off"), pick("on", "off"))}) {
       const Candidate candidate = with(posed, *backend, changes);
       if (backend->refuses(posed.problem, {}, candidate)) {
         ++refused;

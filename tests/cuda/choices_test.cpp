@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "core/expect_error.hpp"
+#include "cuda/choice_facts.hpp"
 #include "cuda/search_space.hpp"
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
 #endif
 #include "cuda/cublaslt.hpp"
 #include "cuda/cudnn.hpp"
+#include "cuda/stack_pass.hpp"
 
 namespace gnomon::cuda {
 namespace {
@@ -64,6 +66,70 @@ TEST(CudaSearchSpace, WhatCannotRunIsRefusedWithItsReason) {
   EXPECT_THAT(reason("b64 s100", "tile=round"), testing::HasSubstr("'round'"));
   EXPECT_THAT(reason("b32 s100000 d1024 h16 f4096", "slices=all", {.memory_limit = std::int64_t{8} << 30}),
               testing::HasSubstr("memory_limit is 8.0 GiB"));
+}
+
+TEST(CudaSearchSpace, SublayersHaveTheirOwnPrecisionWhere16BitsAreNotForAll) {
+  EXPECT_EQ(reason("b64 s100", "precision=fp32 ffn_precision=fp16"), "");
+  EXPECT_EQ(reason("b64 s100", "precision=fp16 ffn_precision=tf32 compact=on"), "");
+  EXPECT_THAT(reason("b64 s100", "precision=fp16 ffn_precision=fp16"), testing::HasSubstr("'same'"));
+  EXPECT_THAT(reason("b64 s100", "precision=fp16 ffn_precision=bf16"), testing::HasSubstr("do not meet"));
+  EXPECT_THAT(reason("b64 s100", "precision=fp32 ffn_precision=fp16", {.fp32_only = true}),
+              testing::HasSubstr("fp32_only"));
+  EXPECT_THAT(reason("b64 s100", "path=resident ffn_precision=fp32"), testing::HasSubstr("all fusions in one"));
+
+  const Problem p = parse_problem("b64 s100 d512 h8 l12 f2048");
+  const auto pairs = [&](Precision precision, FfnPrecision ffn) {
+    Choices c = estimate_stack(p, {}, h200());
+    c.precision = precision;
+    c.ffn_precision = ffn;
+    std::vector<std::string> names;
+    for (const Group& group : search_groups(p, c, h200())) {
+      if (group.name != "sublayers") continue;
+      for (const auto& changes : group.alternatives) {
+        const Candidate candidate(changes);
+        EXPECT_FALSE(refuses(p, {}, candidate, h200())) << candidate.to_string();
+        names.push_back(candidate.get("precision") + "+" + candidate.get("ffn_precision"));
+      }
+    }
+    return names;
+  };
+  EXPECT_THAT(pairs(Precision::fp16, FfnPrecision::same), testing::IsEmpty());
+  EXPECT_THAT(pairs(Precision::fp32, FfnPrecision::fp16), testing::IsEmpty());
+  for (const Precision uniform : {Precision::fp32, Precision::tf32})
+    EXPECT_THAT(pairs(uniform, FfnPrecision::same),
+                testing::ElementsAre("tf32+fp16", "fp16+tf32", "fp32+fp16", "fp16+fp32", "fp32+tf32", "tf32+fp32",
+                                     "fp32+bf16", "bf16+fp32"));
+}
+
+TEST(CudaSearchSpace, ThePackedResidualIsOf16BitsInAPostNormStack) {
+  EXPECT_EQ(reason("b64 s100", "packed_residual=on"), "");
+  EXPECT_EQ(reason("b64 s100", "packed_residual=on precision=bf16 compact=on"), "");
+  for (const char* changes : {"precision=fp32", "precision=tf32", "ffn_precision=fp32", "fused_norm=off"})
+    EXPECT_THAT(reason("b64 s100", std::string("packed_residual=on ") + changes), testing::HasSubstr("packed_residual"))
+        << changes;
+  EXPECT_THAT(reason("b64 s100 pre", "packed_residual=on"), testing::HasSubstr("post-norm"));
+  const Problem p = parse_problem("b32 s100000 d1024 h16 f4096 f16 inplace");
+  Choices packed = estimate_stack(p, {}, h200());
+  const auto scratch = [&] { return stack_scratch_bytes(p.config, packed, 1, p.seq, p.dtype, p.mask, false, p.seq); };
+  const std::size_t wide = scratch();
+  packed.packed_residual = true;
+  EXPECT_EQ(wide - scratch(), std::size_t{3 * 100'000 * 1024});
+}
+
+TEST(CudaChoiceFacts, EachSublayersPrecisionIsNamed) {
+  const auto labels = [](Precision precision, FfnPrecision ffn) {
+    Choices c;
+    c.precision = precision;
+    c.ffn_precision = ffn;
+    c.gemm_gelu = false;
+    return approximations(parse_problem("b64 s100").config, c);
+  };
+  EXPECT_THAT(labels(Precision::fp32, FfnPrecision::same), testing::IsEmpty());
+  EXPECT_THAT(labels(Precision::fp16, FfnPrecision::same), testing::ElementsAre("all products and attention in fp16"));
+  EXPECT_THAT(labels(Precision::tf32, FfnPrecision::same), testing::ElementsAre("all products in tf32"));
+  EXPECT_THAT(labels(Precision::fp32, FfnPrecision::fp16), testing::ElementsAre("the FFN's products in fp16"));
+  EXPECT_THAT(labels(Precision::bf16, FfnPrecision::tf32),
+              testing::ElementsAre("attention's products and attention in bf16", "the FFN's products in tf32"));
 }
 
 // On Hopper where the other forms cannot run it, and by force; elsewhere always.

@@ -21,14 +21,22 @@ struct NormCase {
     std::optional<DType> branch, narrow, out;
   } types;
   bool bias = true, shift = true, norm = true;
-  int step = 1;  // widths from row to row of the branch
+  int step = 1;            // widths from row to row of the branch
+  bool remainder = false;  // the residual has one
 };
 
 inline std::string to_string(const NormCase& c) {
   const auto name = [](std::optional<DType> d) { return d ? std::string(gnomon::name_of(*d)) : "-"; };
-  return fmt::format("rows={} width={} residual={} branch={} narrow={} out={} bias={} shift={} norm={} step={}", c.rows,
-                     c.width, name(c.types.residual), name(c.types.branch), name(c.types.narrow), name(c.types.out),
-                     c.bias, c.shift, c.norm, c.step);
+  return fmt::format(
+      "rows={} width={} residual={} branch={} narrow={} out={} bias={} shift={} norm={} step={} remainder={}", c.rows,
+      c.width, name(c.types.residual), name(c.types.branch), name(c.types.narrow), name(c.types.out), c.bias, c.shift,
+      c.norm, c.step, c.remainder);
+}
+
+// remainder.cuh: 256ths of the unit that the type has at the number's size, also where it is subnormal; 128 for none.
+inline double with_remainder(double narrow, unsigned char byte, DType type) {
+  const int fraction = type == DType::f16 ? 10 : 7;
+  return narrow == 0 ? 0 : narrow + (byte - 128.0) * std::ldexp(1.0, std::ilogb(narrow) - fraction - 8);
 }
 
 // `run` is given what fills the parameters of a launch whose rows are contiguous.
@@ -36,11 +44,22 @@ template <typename Array, typename Run>
 void expect_norm_right(const NormCase& c, Rng& rng, Run&& run) {
   SCOPED_TRACE(to_string(c));
   const std::int64_t n = c.rows * c.width;
-  const auto x = normal_values(n, c.types.residual, rng, 3);
+  auto x = normal_values(n, c.types.residual, rng, 3);
+  const Array dx(c.types.residual, x);
+  Array dbytes(DType::f32, (n + 3) / 4);
+  const Array bytes_to(DType::f32, (n + 3) / 4);
+  if (c.remainder) {
+    std::vector<unsigned char> bytes(static_cast<std::size_t>(dbytes.size()));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      bytes[i] = static_cast<unsigned char>(rng() % 256);
+      x[i] = with_remainder(x[i], bytes[i], c.types.residual);
+    }
+    dbytes.upload(bytes.data());
+  }
   const auto branch = c.types.branch ? normal_values(n, *c.types.branch, rng) : std::vector<double>();
   const auto bias = normal_values(c.width, DType::f32, rng), weight = normal_values(c.width, DType::f32, rng),
              shift = normal_values(c.width, DType::f32, rng);
-  const Array dx(c.types.residual, x), dbias(DType::f32, bias), dweight(DType::f32, weight), dshift(DType::f32, shift);
+  const Array dbias(DType::f32, bias), dweight(DType::f32, weight), dshift(DType::f32, shift);
   std::vector<double> branch_rows(static_cast<std::size_t>(c.types.branch ? c.rows * c.width * c.step : 0), NAN);
   for (std::size_t i = 0; i < branch.size(); ++i) {
     const auto row = static_cast<std::int64_t>(i) / c.width;
@@ -51,6 +70,7 @@ void expect_norm_right(const NormCase& c, Rng& rng, Run&& run) {
       out(c.types.out.value_or(DType::f32), n), flags(DType::f32, std::vector<double>{0});
   run([&](kernels::NormRows& p) {
     p.residual = dx.data();
+    p.remainder = dbytes.template data<kernels::u8>();
     p.branch = c.types.branch ? dbranch.data() : nullptr;
     p.bias = c.bias ? dbias.template data<float>() : nullptr;
     p.weight = c.norm ? dweight.template data<float>() : nullptr;
@@ -59,12 +79,14 @@ void expect_norm_right(const NormCase& c, Rng& rng, Run&& run) {
     p.sum = sum.template data<float>();
     p.normalised = normalised.template data<float>();
     p.narrow = c.types.narrow ? narrow.data() : nullptr;
+    p.remainder_to = c.types.narrow ? bytes_to.template data<kernels::u8>() : nullptr;
     p.to = c.types.out ? out.data() : nullptr;
     p.flags = flags.template data<kernels::u32>();
   });
-  for (const Array* a : {&sum, &normalised, &narrow, &out}) ASSERT_TRUE(a->guards_intact());
+  for (const Array* a : {&sum, &normalised, &narrow, &out, &bytes_to}) ASSERT_TRUE(a->guards_intact());
   EXPECT_EQ(flags.values()[0], 0);
 
+  const auto got_bytes = bytes_to.download();
   const auto got_sum = sum.values(), got = normalised.values(), got_narrow = narrow.values(), got_out = out.values();
   for (std::int64_t r = 0; r < c.rows; ++r) {
     std::vector<double> row(static_cast<std::size_t>(c.width));
@@ -89,6 +111,9 @@ void expect_norm_right(const NormCase& c, Rng& rng, Run&& run) {
       ASSERT_NEAR(got[at], want, bound) << "row " << r << " column " << i;
       if (c.types.narrow) {
         ASSERT_EQ(got_narrow[at], stored(got[at], *c.types.narrow)) << at;
+        if (*c.types.narrow == DType::f32) continue;
+        const double part = unit_of(*c.types.narrow, got[at]) / 256, kept = std::fabs(got[at]) < 1e-4 ? 3e-8 : 0;
+        ASSERT_NEAR(with_remainder(got_narrow[at], got_bytes[at], *c.types.narrow), got[at], 1.001 * part + kept) << at;
       }
       if (c.types.out) {
         ASSERT_EQ(got_out[at], stored(got[at], *c.types.out)) << at;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "reduce.cuh"
+#include "remainder.cuh"
 #include "vec.cuh"
 
 namespace gnomon::kernels {
@@ -37,9 +38,20 @@ __device__ __forceinline__ bool store_strided(T* row, int column, i64 element, c
   return finite;
 }
 
-// kBranchStep: the branch's rows lie so many widths apart.
+template <typename Narrow, int kVec>
+__device__ __forceinline__ void store_remainders(u8* to, const float (&from)[kVec]) {
+  Vec<u8, kVec> v;
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    if constexpr (sizeof(Narrow) == 2) v.at[i] = remainder_of(from[i], from_float<Narrow>(from[i]));
+  }
+  *reinterpret_cast<Vec<u8, kVec>*>(to) = v;
+}
+
+// kRemainder: the residual is 16-bit rows with their remainder. kBranchStep: the branch's rows lie so many widths
+// apart.
 template <typename Residual, typename Branch, typename Narrow, typename Out, int kVec, int kLanes, int kChunks,
-          int kRows, int kBranchStep = 1>
+          int kRows, bool kRemainder = false, int kBranchStep = 1>
 __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows p) {
   constexpr int kThreads = norm_threads<kLanes>;
   constexpr bool kReadsFirst = kChunks * kVec <= 8;  // of more they would not fit into the registers
@@ -58,9 +70,12 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
   for (int r = 0; r < kRows; ++r)
     from[r] = static_cast<const Residual*>(p.residual) + row_offset(p.residual_strides, row_there(r));
   Vec<Residual, kVec> residual[kRows][kChunks];
+  Vec<u8, kVec> remainder[kRows][kChunks];
   Vec<AsRead<Branch>, kVec> branch[kRows][kChunks];
   const auto read_rows = [&](int r, int k) {
     residual[r][k] = load_strided<Residual, kVec>(from[r], column_there(k), p.residual_strides.element);
+    if constexpr (kRemainder)
+      remainder[r][k] = load_vec<u8, kVec>(p.remainder + row_there(r) * p.width + column_there(k));
     if constexpr (!same_type<Branch, none>) {
       const i64 at = row_there(r) * p.width * kBranchStep + column_there(k);
       branch[r][k] = load_vec<Branch, kVec>(static_cast<const Branch*>(p.branch) + at);
@@ -97,7 +112,11 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
       }
 #pragma unroll
       for (int i = 0; i < kVec; ++i) {
-        x[r][k][i] = to_float(residual[r][k].at[i]);
+        if constexpr (kRemainder) {
+          x[r][k][i] = with_remainder(residual[r][k].at[i], remainder[r][k].at[i]);
+        } else {
+          x[r][k][i] = to_float(residual[r][k].at[i]);
+        }
         if constexpr (!same_type<Branch, none>) x[r][k][i] += to_float(branch[r][k].at[i]);
         x[r][k][i] = inside(k) ? x[r][k][i] + bias[k][i] : 0.0f;
         sums[r] += x[r][k][i];
@@ -143,7 +162,10 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
       if (!real(r) || !inside(k)) continue;
       const i64 at = (first + r) * p.width + column(k);
       if (p.normalised) store_floats<float, kVec>(p.normalised + at, x[r][k]);
-      if constexpr (!same_type<Narrow, none>) store_floats<Narrow, kVec>(static_cast<Narrow*>(p.narrow) + at, x[r][k]);
+      if constexpr (!same_type<Narrow, none>) {
+        store_floats<Narrow, kVec>(static_cast<Narrow*>(p.narrow) + at, x[r][k]);
+        if (p.remainder_to) store_remainders<Narrow, kVec>(p.remainder_to + at, x[r][k]);
+      }
       if constexpr (!same_type<Out, none>) {
         Out* to = static_cast<Out*>(p.to) + row_offset(p.to_strides, first + r);
         finite &= store_strided<Out, kVec>(to, column(k), p.to_strides.element, x[r][k]);

@@ -47,7 +47,8 @@ struct LoadRows {
 struct NormRows {
   const void* residual;  // any strides: the first norm of a stack reads the caller's input
   RowStrides residual_strides;
-  const void* branch;  // contiguous, or as the kernel says; the outputs but `to` are contiguous
+  const u8* remainder;  // of the residual, where the kernel reads one: contiguous (remainder.cuh)
+  const void* branch;   // contiguous, or as the kernel says; the outputs but `to` are contiguous
   const float* bias;
   const float* weight;  // null: no LayerNorm, the outputs take the sum
   const float* shift;
@@ -56,7 +57,8 @@ struct NormRows {
   i64 rows;
   float* sum;         // pre-norm: the new residual
   float* normalised;  // post-norm: the new residual
-  void* narrow;       // the normalised rows in the products' type
+  void* narrow;       // the normalised rows in the products' type; with a remainder they may lie over the residual
+  u8* remainder_to;   // what these leave of the fp32 rows; null: not kept
   void* to;           // the caller's output, any strides
   RowStrides to_strides;
   u32* flags;  // kOutputNotFinite when `to` is; null: unchecked

@@ -17,6 +17,10 @@ struct Word {
   using type = u16;
 };
 template <>
+struct Word<1> {
+  using type = u8;
+};
+template <>
 struct Word<4> {
   using type = u32;
 };

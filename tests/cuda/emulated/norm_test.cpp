@@ -13,7 +13,7 @@ using kernels::none;
 
 // The launch of src/cuda/norm.cpp for one instance.
 template <typename Residual, typename Branch, typename Narrow, typename Out, int kVec, int kLanes, int kChunks,
-          int kRows, int kBranchStep = 1>
+          int kRows, int kBranchStep = 1, bool kRemainder = false>
 void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = true, bool shift = true,
                   bool norm = true) {
   ASSERT_GE(std::int64_t{kVec} * kLanes * kChunks, width);
@@ -24,7 +24,8 @@ void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = t
       bias,
       shift,
       norm,
-      kBranchStep};
+      kBranchStep,
+      kRemainder};
   expect_norm_right<HostArray>(c, rng, [&](auto&& fill) {
     constexpr int kThreads = kernels::norm_threads<kLanes>, kTogether = kThreads / kLanes * kRows;
     kernels::NormRows p{};
@@ -32,8 +33,9 @@ void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = t
     p.rows = rows;
     p.width = static_cast<kernels::i32>(width);
     fill(p);
-    emulator::emulate(&kernels::norm_rows<Residual, Branch, Narrow, Out, kVec, kLanes, kChunks, kRows, kBranchStep>,
-                      {.blocks = (rows + kTogether - 1) / kTogether, .threads = kThreads}, rng(), p);
+    emulator::emulate(
+        &kernels::norm_rows<Residual, Branch, Narrow, Out, kVec, kLanes, kChunks, kRows, kRemainder, kBranchStep>,
+        {.blocks = (rows + kTogether - 1) / kTogether, .threads = kThreads}, rng(), p);
   });
 }
 
@@ -51,6 +53,14 @@ TEST(EmulatedNorm, PartOfAWarpAWarpAndABlock) {
     expect_right<float, f16, f16, none, 1, 128, 8, 2>(3, 1023, rng);
     expect_right<float, f16, f16, none, 1, 512, 17, 1>(2, 8193, rng);
   }
+}
+
+TEST(EmulatedNorm, SixteenBitRowsWithTheirRemainder) {
+  Rng rng(test_seed());
+  expect_right<f16, f16, f16, none, 4, 16, 2, 2, 1, true>(37, 128, rng);
+  expect_right<f16, f16, none, float, 4, 16, 2, 2, 1, true>(11, 128, rng);
+  expect_right<bf16, bf16, bf16, none, 1, 2, 7, 2, 1, true>(19, 13, rng);
+  expect_right<f16, f16, f16, none, 4, 64, 2, 2, 3, true>(7, 260, rng);
 }
 
 TEST(EmulatedNorm, TypesAndWhatMayBeAbsent) {
