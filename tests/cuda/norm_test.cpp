@@ -16,7 +16,7 @@ class Norm : public OnDevice {
   static constexpr float kEps = kNormEps;
 
   static void expect_right(const NormCase& c, Rng& rng) {
-    const NormTypes types{c.types.residual, c.types.branch, c.types.narrow, c.types.out};
+    const NormTypes types{c.types.residual, c.types.branch, c.types.narrow, c.types.out, c.remainder};
     expect_norm_right<DeviceArray>(c, rng, [&](auto&& fill) {
       auto launch = cuda::norm_rows(library(), types, c.rows, c.width, cuda::widest_vec(c.width));
       fill(launch.params);
@@ -43,6 +43,19 @@ TEST_F(Norm, EveryMixOfTypes) {
       for (const std::optional<DType> out : {std::optional<DType>(), {DType::f32}, {DType::f16}, {DType::bf16}}) {
         const std::optional<DType> narrow = out ? std::nullopt : std::optional(DType::bf16);
         expect_right({.rows = 19, .width = 128, .types = {residual, branch, narrow, out}}, rng);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(Norm, SixteenBitRowsWithTheirRemainder) {
+  Rng rng(test_seed());
+  for (const DType type : {DType::f16, DType::bf16}) {
+    for (const std::int64_t width : {1, 13, 128, 512, 1000, 1024, 5000, 16'384}) {
+      for (const std::optional<DType> out : {std::optional<DType>(), {DType::f32}}) {
+        const std::optional<DType> narrow = out ? std::nullopt : std::optional(type);
+        expect_right({.rows = 19, .width = width, .types = {type, type, narrow, out}, .remainder = true}, rng);
         if (HasFatalFailure()) return;
       }
     }

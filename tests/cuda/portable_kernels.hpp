@@ -19,7 +19,10 @@ inline std::vector<KernelCase> portable_kernels() {
     add(instantiate("norm.cuh", "norm_rows", residual, std::optional(branch), narrow, out, numbers...));
   };
   norm(D::f32, D::f16, D::f16, no, 4, 64, 2, 2);
-  norm(D::f32, D::f16, D::f16, no, 4, 16, 2, 2, 3);
+  norm(D::f32, D::f16, D::f16, no, 4, 16, 2, 2, false, 3);
+  norm(D::f16, D::f16, D::f16, no, 4, 64, 2, 2, true);
+  norm(D::bf16, D::bf16, D::bf16, no, 4, 512, 8, 1, true, 3);
+  norm(D::f16, D::f16, D::f16, no, 1, 512, 32, 1, true);
   norm(D::f32, D::f32, no, D::f32, 4, 128, 2, 2);
   norm(D::bf16, D::bf16, no, D::bf16, 4, 512, 8, 1);
   norm(D::f32, D::f16, D::f16, no, 1, 512, 32, 1);
