@@ -86,6 +86,10 @@ void Kernel::launch_with(CUstream stream, const LaunchShape& shape, void** args,
   config.sharedMemBytes = static_cast<unsigned>(shape.dynamic_shared_bytes);
   config.hStream = stream;
   config.attrs = attributes;
+  if (shape.cluster > kPortableCluster) {
+    check(driver().cuFuncSetAttribute(function_, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+          "cuFuncSetAttribute");
+  }
   if (shape.cluster > 1) {
     CUlaunchAttribute& a = attributes[config.numAttrs++];
     a.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;

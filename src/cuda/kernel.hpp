@@ -78,6 +78,7 @@ class Kernel {
   mutable std::vector<std::size_t> parameter_sizes_;
   mutable bool parameters_known_ = false;
   static constexpr int kAlwaysAllowed = 48 << 10;
+  static constexpr int kPortableCluster = 8;  // blocks of a cluster; of a larger one a kernel must be allowed
   std::atomic<int> dynamic_shared_{kAlwaysAllowed};
 };
 

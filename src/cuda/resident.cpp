@@ -59,7 +59,7 @@ std::string ResidentForm::to_string() const {
 }
 
 std::optional<ResidentForm> ResidentForm::parse(std::string_view text) {
-  for (const int cluster : {1, 2, 4, 8}) {
+  for (const int cluster : {1, 2, 4, 8, 16}) {
     const ResidentForm form{.cluster = cluster, .split = true};
     if (form.to_string() == text) return form;
   }

@@ -16,6 +16,7 @@ using kernels::resident::SplitLayout;
 constexpr std::int64_t kWidths[] = {64, 128, 256};
 constexpr std::int64_t kHeads[] = {16, 32, 64, 128};
 constexpr int kMostRows = 128;       // a thread holds two features of each token
+constexpr int kOfPairs = 16;         // CTAs, two to each 16 tokens
 constexpr int kMostRowsOfWide = 64;  // where four warpgroups share the registers
 
 template <std::size_t N>
@@ -49,12 +50,21 @@ std::optional<std::string> refuses_split(const ResidentSpec& spec, const Residen
   const std::string name = form.to_string();
   if (form.paired_activation) return fmt::format("{}: the split form computes activations in fp32", name);
   const std::int64_t most = spec.config.d_model > 128 ? kMostRowsOfWide : kMostRows;
+  if (form.cluster == kOfPairs) {
+    const StackConfig& c = spec.config;
+    if (c.d_model != 128 || c.n_heads % 2 != 0 || c.d_ff % 256 != 0 || c.d_ff > 1024 || spec.seq > 128) {
+      return fmt::format(
+          "{}: eight pairs of CTAs, 16 tokens each, halve heads and hidden units: d_model is 128, heads are even, d_ff "
+          "a multiple of 256 up to 1024, tokens up to 128; not d_model {}, {} heads, d_ff {}, {} tokens",
+          name, c.d_model, c.n_heads, c.d_ff, spec.seq);
+    }
+  }
   if (spec.seq > most * form.cluster) {
     return fmt::format("{}: a thread's registers hold {} tokens of a CTA's, a sequence of {} over {} CTAs has more",
                        name, most, spec.seq, form.cluster);
   }
   const SplitLayout layout(resident_choices(spec, form));
-  if (layout.used <= form.cluster / 2) {
+  if (layout.used <= layout.sharers / 2) {
     return fmt::format("{}: {} tokens are {} CTAs of 16, more than half of the cluster would idle", name, spec.seq,
                        layout.used);
   }
@@ -72,7 +82,7 @@ std::optional<std::string> refuses_split(const ResidentSpec& spec, const Residen
 
 std::vector<ResidentForm> split_forms(const ResidentSpec& spec, const DeviceProperties& device) {
   std::vector<ResidentForm> forms;
-  for (const int cluster : {8, 4, 2, 1}) {
+  for (const int cluster : {kOfPairs, 8, 4, 2, 1}) {
     const ResidentForm form{.cluster = cluster, .split = true};
     if (!refuses_split(spec, form, device)) forms.push_back(form);
   }

@@ -27,7 +27,12 @@ inline std::vector<KernelCase> resident_kernels() {
       "g2-c1");
   add({.config = {.d_model = 64, .n_heads = 1, .d_ff = 384}, .seq = 61}, "g1-c1");
   const StackConfig wide{.d_model = 256, .d_ff = 1024};
-  for (const char* form : {"split-c1", "split-c2", "split-c4", "split-c8"}) add({.config = suite, .seq = 100}, form);
+  for (const char* form : {"split-c1", "split-c2", "split-c4", "split-c8", "split-c16"})
+    add({.config = suite, .seq = 100}, form);
+  add({.config = {.n_heads = 2, .d_ff = 1024, .norm = NormPlacement::pre, .final_norm = true, .causal = false},
+       .seq = 128,
+       .masked = true},
+      "split-c16");
   add({.config = wide, .seq = 100}, "split-c2");
   add({.config = {.d_model = 256, .n_heads = 8, .d_ff = 512, .norm = NormPlacement::pre, .causal = false},
        .seq = 112,

@@ -31,6 +31,11 @@ TEST_F(ResidentSplit, SuiteShapes) {
   expect_right(parse_problem("b5 s100 d256 h4 l3 f1024"), MaskKind::all_true, 3);
 }
 
+TEST_F(ResidentSplit, Halves) {
+  expect_right(parse_problem("b9 s113 d128 h2 l2 f256 pre bi finalnorm mask"), MaskKind::holes, 11);
+  expect_right(parse_problem("b2 s128 d128 h8 l3 f1024 relu"), MaskKind::all_true, 12);
+}
+
 TEST_F(ResidentSplit, MoreSequencesThanTheGridHolds) {
   expect_right(parse_problem("b300 s61 d64 h4 l1 f128"), MaskKind::all_true, 4);
   expect_right(parse_problem("b150 s100 d256 h4 l1 f256"), MaskKind::all_true, 5);
@@ -69,7 +74,7 @@ cuda::DeviceProperties hopper() {
 TEST(ResidentSplitForms, SayWhyNot) {
   cuda::DeviceProperties device = hopper();
   ResidentSpec spec{.batch = 1, .seq = 100};
-  EXPECT_EQ(cuda::split_forms(spec, device), (std::vector{split(8), split(4), split(2), split(1)}));
+  EXPECT_EQ(cuda::split_forms(spec, device), (std::vector{split(16), split(8), split(4), split(2), split(1)}));
   for (const ResidentForm& form : cuda::split_forms(spec, device))
     EXPECT_EQ(ResidentForm::parse(form.to_string()), form);
   EXPECT_EQ(split(8).to_string(), "split-c8");
@@ -84,18 +89,25 @@ TEST(ResidentSplitForms, SayWhyNot) {
     spec.batch = 1;
     return forms;
   };
+  EXPECT_EQ(offered(8), (std::vector{split(16), split(8), split(4), split(2), split(1)}));
   EXPECT_EQ(offered(16), (std::vector{split(8), split(4), split(2), split(1)}));
   EXPECT_EQ(offered(17), (std::vector{split(4), split(2), split(1)}));
   EXPECT_EQ(offered(1000), (std::vector{split(2), split(1)}));
 
   const auto refusal = [&](int cluster) { return cuda::refuses_resident(spec, split(cluster), device).value_or(""); };
   spec.seq = 129;
+  EXPECT_THAT(refusal(16), testing::HasSubstr("129 tokens"));
   EXPECT_THAT(refusal(1), testing::HasSubstr("hold 128 tokens"));
   EXPECT_EQ(refusal(2), "");
   spec.seq = 37;
   EXPECT_THAT(refusal(8), testing::HasSubstr("37 tokens are 3 CTAs of 16"));
   spec.seq = 100;
+  spec.config.n_heads = 1;
+  EXPECT_THAT(refusal(16), testing::HasSubstr("1 heads"));
+  spec.config.n_heads = 4, spec.config.d_ff = 384;
+  EXPECT_THAT(refusal(16), testing::HasSubstr("d_ff 384"));
   spec.config.d_model = 256, spec.config.d_ff = 1024;
+  EXPECT_THAT(refusal(16), testing::HasSubstr("not d_model 256"));
   EXPECT_THAT(refusal(1), testing::HasSubstr("hold 64 tokens"));
   EXPECT_EQ(refusal(2), "");
   spec.seq = 128;

@@ -35,7 +35,7 @@ struct Features : SplitKeys<S> {
     if constexpr (S::l.used > 1) mbarrier::wait(barriers::keys_ready(), parity());
     if constexpr (S::l.share_keys) {
       const int i = warp() % kAttending, head = team * kHeads + i % kHeads, part = i / kHeads;
-      if (part < 2) RowTiles<S>(head, 0, static_cast<int>(rank())).run_shared(parity(), part, head);
+      if (part < S::l.parts) RowTiles<S>(head, 0, static_cast<int>(rank())).run_shared(parity(), part, head);
     } else {
 #pragma unroll 1
       for (int i = warp() % kAttending; i < kHeads * kParts; i += kAttending) {
@@ -58,8 +58,16 @@ struct Features : SplitKeys<S> {
     tell_senders(barriers::keys_taken());
     if constexpr (S::l.more_stages > 0) mbarrier::arrive(barriers::keys_read());  // each for itself: release_vectors
     add_to_tokens(x, bias);
-    this->template multiply<false, 3, false>(x, queries_operand());
-    this->template finish<3>(x);
+    if constexpr (S::l.halves == 2) {
+      float d[kValues];
+      this->template multiply<true, S::l.output_block, false, 1>(d, queries_operand());
+      this->template finish<S::l.output_block, 1>(d);
+      this->weights.template skip<S::l.output_block * S::l.units + 1>(parity());
+      this->add_halves(x, d, 0);
+    } else {
+      this->template multiply<false, 3, false>(x, queries_operand());
+      this->template finish<3>(x);
+    }
   }
 
   // x += W2 * act(W1 * a + b1) + b2, by `model` hidden units. Activations are computed under the product of the units
@@ -129,17 +137,25 @@ struct Features : SplitKeys<S> {
   // The same where all hidden units have an operand: the first product of all, each chunk's activations under the next
   // one's; then the second, and under it the next layer's vectors.
   __device__ __forceinline__ void whole_feed_forward_block() {
-    float2 bias[S::l.chunks];
+    constexpr int kChunks = S::l.own_chunks, kOutput = S::l.output_block;
+    float2 bias[kChunks];
 #pragma unroll
-    for (int i = 0; i < S::l.chunks; ++i) bias[i] = hidden_bias(i);
+    for (int i = 0; i < kChunks; ++i) bias[i] = hidden_bias(i);
     add_to_tokens(x, single(S::l.bias_2, &Vectors::bias_2));
     float d[2][kValues];
     first_products<0>(d, bias);
-    this->template finish<3 + S::l.chunks>(d[(S::l.chunks - 1) % 2]);
-    activate_chunk<S::l.chunks - 1>(d, bias[S::l.chunks - 1]);
+    this->template finish<kOutput + kChunks>(d[(kChunks - 1) % 2]);
+    activate_chunk<kChunks - 1>(d, bias[kChunks - 1]);
     publish();
-    second_products<0>();
-    this->template finish<3 + 2 * S::l.chunks>(x);
+    if constexpr (S::l.halves == 2) {
+      float sums[kValues];
+      second_products<0>(sums);
+      this->template finish<kOutput + 2 * kChunks>(sums);
+      this->add_halves(x, sums, 1);
+    } else {
+      second_products<0>(x);
+      this->template finish<kOutput + 2 * kChunks>(x);
+    }
   }
   template <int kChunk>
   __device__ __forceinline__ void activate_chunk(float (&d)[2][kValues], float2 bias) {
@@ -150,22 +166,24 @@ struct Features : SplitKeys<S> {
   }
   template <int kChunk>
   __device__ __forceinline__ void first_products(float (&d)[2][kValues], const float2* bias) {
-    if constexpr (kChunk < S::l.chunks) {
-      this->template multiply<true, 4 + kChunk, (kChunk > 0)>(d[kChunk % 2], tokens_operand(), [&](int part) {
-        if constexpr (kChunk > 0) {
-          if (part == 0) activate_chunk<kChunk - 1>(d, bias[kChunk - 1]);
-        }
-      });
+    if constexpr (kChunk < S::l.own_chunks) {
+      this->template multiply<true, S::l.output_block + 1 + kChunk, (kChunk > 0)>(
+          d[kChunk % 2], tokens_operand(), [&](int part) {
+            if constexpr (kChunk > 0) {
+              if (part == 0) activate_chunk<kChunk - 1>(d, bias[kChunk - 1]);
+            }
+          });
       first_products<kChunk + 1>(d, bias);
     }
   }
   template <int kChunk>
-  __device__ __forceinline__ void second_products() {
-    if constexpr (kChunk < S::l.chunks) {
-      this->template multiply<false, 4 + S::l.chunks + kChunk, (kChunk > 0)>(x, hidden_operand(kChunk), [&](int part) {
+  __device__ __forceinline__ void second_products(float (&d)[kValues]) {
+    if constexpr (kChunk < S::l.own_chunks) {
+      this->template multiply<S::l.halves == 2 && kChunk == 0, S::l.output_block + 1 + S::l.own_chunks + kChunk,
+                              (kChunk > 0)>(d, hidden_operand(kChunk), [&](int part) {
         if (kChunk == 0 && part == 0) load_vectors(progress / 2 + 1);
       });
-      second_products<kChunk + 1>();
+      second_products<kChunk + 1>(d);
     }
   }
 
@@ -290,6 +308,7 @@ struct Features : SplitKeys<S> {
 #pragma unroll
       for (int next = 0; next < 2; ++next) {
         if (token(i + next) >= S::c.seq) continue;
+        if (S::l.halves == 2 && i / 4 % 2 != static_cast<int>(half<S>())) continue;  // the other one's
         to[next * step] = x[i + next], to[next * step + 8] = x[i + next + 2];
         finite &= is_finite(x[i + next]) && is_finite(x[i + next + 2]);
       }
@@ -299,6 +318,7 @@ struct Features : SplitKeys<S> {
 
   // The grid has no more clusters than there are sequences for: each has a first one.
   __device__ __forceinline__ void run() {
+    u32 sequences = 0;  // the parity of those done
 #pragma unroll 1
     for (int sequence = block_anew() / S::c.cluster; sequence < p.batch; sequence += blocks_anew() / S::c.cluster) {
       load_vectors(0);
@@ -315,9 +335,14 @@ struct Features : SplitKeys<S> {
 #pragma unroll 1
       for (progress &= 1; progress / 2 < static_cast<u32>(p.layers);) run_layer();
       if constexpr (S::c.final_norm) final_norm();
+      if constexpr (S::l.halves == 2) {
+        if (threadIdx.x == 0) mbarrier::arrive_remote(address_in(other_half(), barriers::sums_taken()));
+      }
       store(sequence);
+      sequences ^= 1;
     }
-    // No CTA leaves while another may write its memory.
+    // No CTA leaves while another may write its memory or read it.
+    if constexpr (S::l.halves == 2) mbarrier::wait(barriers::sums_taken(), sequences ^ 1);
     wait_for_receivers(barriers::keys_taken(), parity() ^ 1);
     if constexpr (S::l.hidden_over_keys) wait_for_receivers(barriers::keys_free(), parity() ^ 1);
   }
@@ -328,7 +353,7 @@ __global__ void __cluster_dims__(S::c.cluster, 1, 1) __launch_bounds__(S::l.thre
   if (threadIdx.x % 32 == 0) SplitBarriers<S>::init();
   __syncwarp();
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);  // known to be the warp's
-  if (cluster_rank() >= S::l.used) {
+  if (token_rank<S>() >= S::l.used) {
     cluster_barrier_relaxed();
   } else if (group < S::c.groups) {
     if constexpr (S::l.split_registers) take_registers<S::l.registers>();

@@ -260,26 +260,38 @@ struct RowTiles {
     }
   }
 
-  // Two warps share the tile's keys; the second one gives what it has to the first.
+  // Warps share the tile's keys; the first one gets what the others have.
   __device__ __forceinline__ void run_shared(u32 parity, int part, int pair) {
-    constexpr int kFirst = up(S::l.keys / 2, 16), kValues = kHead / 2, kStep = 4 * 32;
-    const u32 at = shared_base() + S::l.partials_at + pair * (kStep * (kValues + 2)) + split_thread<S>() % 32 * 4;
+    constexpr int kParts = S::l.parts, kFirst = S::l.part_keys, kRest = S::l.keys - (kParts - 1) * kFirst;
+    constexpr int kStep = 16 * 32, kPartial = S::l.partial_bytes, kSums = kHead / 8 * kStep;
+    const u32 first = shared_base() + S::l.partials_at + pair * (kParts - 1) * kPartial + split_thread<S>() % 32 * 16;
     float sums[kTiles][4] = {};
-    if (part == 0) {
-      meet_plainly<kFirst>(0, parity, sums);
+    if (part < kParts - 1) {
+      if (part == 0 || end() > part * kFirst) meet_plainly<kFirst>(part * kFirst, parity, sums);
     } else {
-      if (end() > kFirst) meet_plainly<S::l.keys - kFirst>(kFirst, parity, sums);
-#pragma unroll
-      for (int i = 0; i < kValues; ++i) store_shared(at + i * kStep, __float_as_uint(o[0][i / 4][i % 4]));
-#pragma unroll
-      for (int r = 0; r < 2; ++r) store_shared(at + (kValues + r) * kStep, __float_as_uint(sums[0][2 * r]));
+      if (end() > (kParts - 1) * kFirst) meet_plainly<kRest>((kParts - 1) * kFirst, parity, sums);
     }
-    named_barrier(6 + pair, 64);  // one instruction for both: synccheck takes two for threads gone astray
+    if (part > 0) {
+      const u32 at = first + (part - 1) * kPartial;
+#pragma unroll
+      for (int i = 0; i < kHead / 8; ++i)
+        store_shared(at + i * kStep, float4{o[0][i][0], o[0][i][1], o[0][i][2], o[0][i][3]});
+      store_shared(at + kSums, float4{sums[0][0], sums[0][2], 0, 0});
+    }
+    named_barrier(6 + pair, 32 * kParts);  // one instruction for all: synccheck takes two for threads gone astray
     if (part != 0) return;
+    sum[0][0] = sums[0][0], sum[0][1] = sums[0][2];
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) o[0][i / 4][i % 4] += __uint_as_float(load_shared(at + i * kStep));
+    for (int other = 0; other < kParts - 1; ++other) {
+      const u32 from = first + other * kPartial;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) sum[0][r] = sums[0][2 * r] + __uint_as_float(load_shared(at + (kValues + r) * kStep));
+      for (int i = 0; i < kHead / 8; ++i) {
+        const float4 v = shared_floats(from + i * kStep);
+        o[0][i][0] += v.x, o[0][i][1] += v.y, o[0][i][2] += v.z, o[0][i][3] += v.w;
+      }
+      const float2 v = shared_pair(from + kSums);
+      sum[0][0] += v.x, sum[0][1] += v.y;
+    }
     if (!plain_is_right()) meet_all(parity);
     finish();
   }

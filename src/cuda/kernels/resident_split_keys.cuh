@@ -34,7 +34,8 @@ struct SplitKeys : SplitProducts<S> {
       }
     }
     const u32 t = split_thread<S>(), row = t % 32 / 16 * 8 + t % 8, chunk = t % 128 / 32 * 2 + t / 8 % 2;
-    at += shared_base() + first_token() * S::l.key_bytes + t / 128 * (16 * 128) + row * 128 + (chunk ^ t % 8) * 16;
+    at += shared_base() + first_token() * S::l.key_bytes + (S::l.halves == 2 ? 0 : t / 128 * (16 * 128)) + row * 128 +
+          (chunk ^ t % 8) * 16;
 #pragma unroll
     for (int i = 0; i < kPacked / 4; ++i) {
       if (first_token() + 16 * i >= S::l.keys) break;
@@ -77,14 +78,39 @@ struct SplitKeys : SplitProducts<S> {
   __device__ __forceinline__ void tell_senders(u32 barrier) const {
     if constexpr (S::l.used > 1) {
       if (threadIdx.x < S::l.used && gives_keys<S>(threadIdx.x, rank())) {
-        mbarrier::arrive_remote(address_in(threadIdx.x, barrier));
+        mbarrier::arrive_remote(address_in(cta_of<S>(threadIdx.x), barrier));
       }
     }
+  }
+
+  // Of a pair: one warpgroup has K of the half's heads, the other V, and both have Q, which the first one stores.
+  __device__ __forceinline__ void project_half() {
+    float d[kValues], e[kValues];
+    u32 a[kPacked];
+    expect_keys();
+    const bool values = split_thread<S>() >= 128;
+    const float2 bias = Products::vectors.bias_k, bias_q = Products::vectors.bias_q;
+    this->template multiply<true, 0, false>(d, tokens_operand());
+    this->template multiply<true, 1, true>(e, tokens_operand(), [&](int part) {
+      if (part > 0) return;
+      wgmma::settle(d);
+      add_to_tokens(d, bias);
+      pack_rows(a, d);
+      wait_for_receivers(barriers::keys_taken(), parity() ^ 1);
+      store_keys(a, values ? S::l.values_at : 0);
+      send_keys(0, values ? barriers::values_stored() : barriers::keys_stored(), barriers::keys_ready());
+    });
+    this->template finish<1>(e);
+    add_to_tokens(e, bias_q);
+    pack_rows(a, e);
+    if (!values) store_operand(a, queries_operand());
+    meet();
   }
 
   // K and V go out as soon as they are there, and travel under the products that follow; where there are registers for
   // two accumulators, under the next one they are packed and stored too.
   __device__ __forceinline__ void project() {
+    if constexpr (S::l.halves == 2) return project_half();
     float d[kValues], e[S::l.two_accumulators() ? kValues : 1];
     u32 a[kPacked];
     const auto pack = [&](float(&of)[kValues], float2 bias) {

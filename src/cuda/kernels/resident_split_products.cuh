@@ -22,7 +22,7 @@ struct SplitProducts {
 
   static __device__ __forceinline__ int warp() { return split_thread<S>() / 32; }  // of the CTA, 16 features each
   static __device__ __forceinline__ u32 rank() {                                   // among the sequence's CTAs
-    return S::l.registers < 128 ? cluster_rank_anew() : cluster_rank();
+    return token_rank<S>();
   }
   static __device__ __forceinline__ int first_token() { return static_cast<int>(rank()) * S::l.rows; }
 
@@ -46,8 +46,9 @@ struct SplitProducts {
     if constexpr (S::l.registers < 128) layer = anew(layer);  // nor is where they are kept
     return p.vectors + i64{layer} * S::l.layer_floats;
   }
-  __device__ __forceinline__ float2 doubled(int at, u32 layer) const {
-    const int t = split_thread<S>();
+  __device__ __forceinline__ float2 doubled(int at, u32 layer, bool of_half = false) const {  // of the half's heads
+    int t = split_thread<S>();
+    if (of_half) t = static_cast<int>(half<S>()) * 128 + t % 128;
     const float* v = layer_vectors(layer) + at + t / 32 * 32 + t % 32 / 8 * 4 + t % 8 / 4;
     return {v[0], v[16]};
   }
@@ -60,7 +61,7 @@ struct SplitProducts {
   // All of a layer's, and where they were loaded with it ahead, these; else those of the layer at work, now.
   struct Vectors {
     float2 bias_k, bias_v, bias_q, bias_o, bias_2, gain1, shift1, gain2, shift2;
-    float2 bias_1[S::l.whole_hidden ? S::l.chunks : 1];
+    float2 bias_1[S::l.whole_hidden ? S::l.own_chunks : 1];
   };
   Vectors vectors;
 
@@ -68,14 +69,22 @@ struct SplitProducts {
   __device__ __forceinline__ void load_vectors(u32 layer) {
     if constexpr (S::l.vectors_ahead) {
       layer = min(layer, static_cast<u32>(max(p.layers, 1)) - 1);
-      vectors.bias_k = doubled(S::l.bias_k, layer), vectors.bias_v = doubled(S::l.bias_v, layer);
-      vectors.bias_q = doubled(S::l.bias_q, layer), vectors.bias_o = single(S::l.bias_o, layer);
+      if constexpr (S::l.halves == 2) {  // K or V: in bias_k
+        vectors.bias_k = doubled(split_thread<S>() < 128 ? S::l.bias_k : S::l.bias_v, layer, true);
+        vectors.bias_q = doubled(S::l.bias_q, layer, true);
+      } else {
+        vectors.bias_k = doubled(S::l.bias_k, layer), vectors.bias_v = doubled(S::l.bias_v, layer);
+        vectors.bias_q = doubled(S::l.bias_q, layer);
+      }
+      vectors.bias_o = single(S::l.bias_o, layer);
       vectors.gain1 = single(S::l.gain1, layer), vectors.shift1 = single(S::l.shift1, layer);
       vectors.bias_2 = single(S::l.bias_2, layer);
       vectors.gain2 = single(S::l.gain2, layer), vectors.shift2 = single(S::l.shift2, layer);
 #pragma unroll
-      for (int i = 0; i < (S::l.whole_hidden ? S::l.chunks : 1); ++i)
-        vectors.bias_1[i] = doubled(S::l.bias_1 + 2 * S::c.model * i, layer);
+      for (int i = 0; i < (S::l.whole_hidden ? S::l.own_chunks : 1); ++i) {
+        const int chunk = static_cast<int>(half<S>()) * S::l.own_chunks + i;
+        vectors.bias_1[i] = doubled(S::l.bias_1 + 2 * S::c.model * chunk, layer);
+      }
     }
   }
   __device__ __forceinline__ float2 doubled(int at, float2 Vectors::*ahead) const {
@@ -107,14 +116,14 @@ struct SplitProducts {
   // D = W * operand, or D += : block kBlock of the layer's weights. Of the parts of the sum one is always on its way:
   // the last when this returns, and kAfterAnother says so of the product before. `beside(i)`, where i is a constant
   // once inlined, is done under part i, when all before it are there.
-  template <bool kFresh, int kBlock, bool kAfterAnother, typename Beside = Nothing>
+  template <bool kFresh, int kBlock, bool kAfterAnother, int kUnits = S::l.units, typename Beside = Nothing>
   __device__ __forceinline__ void multiply(float (&d)[kValues], u32 from, Beside&& beside = {}) {
     const u64 tokens = operand<128>(anew(from));
     wgmma::settle(d);
-    multiply_part<kFresh, kBlock * S::l.units, kAfterAnother, 0>(d, tokens, beside);
+    multiply_part<kFresh, kBlock * S::l.units, kAfterAnother, kUnits, 0>(d, tokens, beside);
   }
 
-  template <bool kFresh, int kTile, bool kAfterAnother, int kUnit, typename Beside>
+  template <bool kFresh, int kTile, bool kAfterAnother, int kUnits, int kUnit, typename Beside>
   __device__ __forceinline__ void multiply_part(float (&d)[kValues], u64 tokens, Beside&& beside) {
     const u64 tile = operand<128>(weights.template next<kTile>(parity())),
               part = further(tokens, kUnit * (S::l.rows * 128));
@@ -129,17 +138,45 @@ struct SplitProducts {
       weights.template release<kTile - 1, kTile + 1>();
     }
     beside(kUnit);
-    if constexpr (kUnit + 1 < S::l.units) multiply_part<kFresh, kTile + 1, true, kUnit + 1>(d, tokens, beside);
+    if constexpr (kUnit + 1 < kUnits) multiply_part<kFresh, kTile + 1, true, kUnits, kUnit + 1>(d, tokens, beside);
   }
 
   // After block kBlock.
-  template <int kBlock>
+  template <int kBlock, int kUnits = S::l.units>
   __device__ __forceinline__ void finish(float (&d)[kValues]) {
-    constexpr int kNext = (kBlock + 1) * S::l.units;
+    constexpr int kNext = kBlock * S::l.units + kUnits;
     wgmma::wait<0>();
     weights.template release<kNext - 1, kNext>();
     wgmma::settle(d);
   }
+
+  // x += a sum of which each half of a pair has a part: both parts in fp16, for the same bits in both CTAs. `which` of
+  // a layer's two sums.
+  __device__ __forceinline__ void add_halves(float (&x)[kValues], const float (&d)[kValues], int which) const {
+    static_assert(S::l.halves == 1 || kPacked == 4);
+    using barriers = SplitBarriers<S>;
+    constexpr u32 kWarpBytes = 32 * 16;
+    const u32 ready = barriers::sums_ready(which), from_other = S::l.sums_bytes;
+    const u32 at = shared_base() + S::l.sums_at + 2 * which * S::l.sums_bytes + warp() * kWarpBytes;
+    const u32 mine = at + threadIdx.x % 32 * 16;
+    u32 a[kPacked];
+    pack_rows(a, d);
+    if (threadIdx.x == 0) mbarrier::arrive_expecting(ready, S::l.sums_bytes);
+    store_shared(mine,
+                 float4{__uint_as_float(a[0]), __uint_as_float(a[1]), __uint_as_float(a[2]), __uint_as_float(a[3])});
+    publish_shared_writes();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+      bulk_send(address_in(other_half(), at + from_other), at, kWarpBytes, address_in(other_half(), ready));
+    mbarrier::wait(ready, parity());
+    const float4 v = shared_floats(mine + from_other);
+    const u32 b[kPacked] = {__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)};
+#pragma unroll
+    for (int i = 0; i < kPacked; ++i) {
+      x[2 * i] += low_of(a[i]) + low_of(b[i]), x[2 * i + 1] += low_of(a[i] >> 16) + low_of(b[i] >> 16);
+    }
+  }
+  static __device__ __forceinline__ float low_of(u32 pair) { return to_float(f16{static_cast<u16>(pair)}); }
 
   // This warp's 16 features of all tokens to an operand.
   __device__ __forceinline__ void store_operand(const u32* a, u32 at) const {

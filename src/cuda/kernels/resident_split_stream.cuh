@@ -2,30 +2,9 @@
 // the ring, which a thread of its own fills: a copy takes that thread 300 cycles.
 #pragma once
 
-#include "resident_split_layout.cuh"
-#include "resident_stream.cuh"
+#include "resident_split_place.cuh"
 
 namespace gnomon::kernels::resident {
-
-// Where registers are short, what follows from the thread's number is made anew each time; elsewhere asking for it
-// takes longer.
-template <typename S>
-__device__ __forceinline__ int split_thread() {
-  if constexpr (S::l.registers < 128) return thread_anew();
-  return static_cast<int>(threadIdx.x);
-}
-
-// The tokens of the CTA of some rank that are rows of K and V: those that exist, and what pads the last 16.
-template <typename S>
-__device__ __forceinline__ int keys_of(u32 rank) {
-  return min(S::l.rows, S::l.keys - static_cast<int>(rank) * S::l.rows);
-}
-
-// Who needs whose keys: in a causal stack nobody those of later tokens.
-template <typename S>
-__device__ __forceinline__ bool gives_keys(u32 from, u32 to) {
-  return from != to && to < S::l.used && (!S::c.causal || from < to);
-}
 
 template <typename S>
 struct SplitBarriers {
@@ -47,11 +26,14 @@ struct SplitBarriers {
   static __device__ __forceinline__ u32 more_empty(int stage) { return full(kFirstMore + kMore + stage); }
   // Nobody reads K and V any more.
   static __device__ __forceinline__ u32 keys_read() { return full(kFirstMore + 2 * kMore); }
-  static constexpr int kCount = kFirstMore + (kMore > 0 ? 2 * kMore + 1 : 0);
+  // The other half's sums, of attention or of the feed-forward block, are there; it has all of this one's.
+  static __device__ __forceinline__ u32 sums_ready(int which) { return full(kFirstMore + which); }
+  static __device__ __forceinline__ u32 sums_taken() { return full(kFirstMore + 2); }
+  static constexpr int kCount = kFirstMore + (kMore > 0 ? 2 * kMore + 1 : S::l.halves == 2 ? 3 : 0);
 
   // How many CTAs need this one's keys.
   static __device__ __forceinline__ int receivers() {
-    return S::c.causal ? S::l.used - 1 - static_cast<int>(cluster_rank()) : S::l.used - 1;
+    return S::c.causal ? S::l.used - 1 - static_cast<int>(token_rank<S>()) : S::l.used - 1;
   }
 
   // By the first lane of every warp: the lanes of a warp take turns, 70 cycles each.
@@ -62,9 +44,9 @@ struct SplitBarriers {
       if (i >= kFirstMore + 2 * kMore && kMore > 0) {
         arrivals = 128 * S::c.groups;  // keys_read: whoever reads them
       } else if (i >= kFirstMore) {
-        arrivals = i >= kFirstMore + kMore ? 4 : 1;
+        arrivals = i >= kFirstMore + kMore && kMore > 0 ? 4 : 1;
       } else if (barrier >= keys_stored()) {
-        arrivals = 4 * S::c.groups;  // the warps that store them
+        arrivals = 4 * S::c.groups / S::l.halves;  // the warps that store them
       } else if (barrier >= keys_taken()) {
         arrivals = max(1, receivers());
       } else if (barrier >= empty(0) && barrier < keys_ready()) {
@@ -90,8 +72,9 @@ struct SplitProducer {
     const int clusters = static_cast<int>(gridDim.x) / S::c.cluster;
     for (int sequence = block_anew() / S::c.cluster; sequence < p.batch; sequence += clusters) {
       for (int layer = 0; layer < p.layers; ++layer) {
+        if constexpr (S::l.halves == 2) load_half(p, layer * kBlocks);
 #pragma unroll 1
-        for (int block = 0; block < kBlocks; ++block) {
+        for (int block = S::l.halves == 2 ? kBlocks : 0; block < kBlocks; ++block) {
           if (S::l.more_stages > 0 && block >= 4) {
             load_wide(p, layer * kBlocks + packed(block), block);
           } else {
@@ -101,6 +84,42 @@ struct SplitProducer {
         layer_parity ^= 1;
       }
     }
+  }
+
+  // Of a pair: what this half reads of a layer.
+  __device__ __forceinline__ void load_half(const Call& p, int first_block) {
+#pragma unroll 1
+    for (int i = 0; i < S::l.group_tiles; ++i) {
+      const int stage = at.stage * S::c.groups + group, offset = half_tile(i);
+      const u32 full = barriers::full(stage);
+      mbarrier::wait(barriers::empty(stage), at.round ^ 1);
+      mbarrier::arrive_expecting(full, offset < 0 ? 0 : S::l.stage_bytes);
+      if (offset >= 0) {
+        bulk_load(shared_base() + S::l.ring_at + stage * S::l.stage_bytes,
+                  static_cast<const char*>(p.weights) + i64{first_block} * S::l.units * S::l.tile_bytes + offset,
+                  S::l.stage_bytes, full);
+      }
+      at.advance();
+    }
+  }
+  // Where the half's i-th tile lies in the layer, in bytes: K or V, one for each warpgroup, and Q, of its heads'
+  // features; the output projection's, whose sum runs over these, and one without weights, so that all of it are whole
+  // blocks; its hidden units' first products, and the second ones.
+  __device__ __forceinline__ int half_tile(int i) const {
+    constexpr int kUnits = S::l.units, kOutput = S::l.output_block * kUnits, kFirst = S::l.own_chunks * kUnits;
+    const int of = static_cast<int>(half<S>());
+    int tile = 0, part = group;
+    if (i < kOutput) {
+      tile = (i < kUnits ? group : 2) * kUnits + i % kUnits, part = of;
+    } else if (i == kOutput) {
+      tile = 3 * kUnits + of;
+    } else if (i == kOutput + 1) {
+      return -1;
+    } else {
+      const int second = i >= kOutput + kUnits + kFirst, place = i - kOutput - kUnits - second * kFirst;
+      tile = (4 + 2 * (of * S::l.own_chunks + place / kUnits) + second) * kUnits + place % kUnits;
+    }
+    return tile * S::l.tile_bytes + part * S::l.stage_bytes;
   }
 
   // Where the block that is read at some place of a layer was packed: the next hidden units' first product comes before
@@ -151,10 +170,11 @@ struct SplitProducer {
 // needs the most. `turn` of `turns`.
 template <typename S>
 __device__ __forceinline__ void send_to_others(u32 at, u32 barrier, u32 turn, u32 turns) {
-  const u32 rank = cluster_rank_anew(), to = S::l.used - 1 - turn;
+  const u32 rank = token_rank<S>(), to = S::l.used - 1 - turn;
   if (turn >= turns || turn >= S::l.used || !gives_keys<S>(rank, to)) return;
   const u32 from = shared_base() + at + rank * S::l.rows * S::l.key_bytes;
-  bulk_send(address_in(to, from), from, keys_of<S>(rank) * S::l.key_bytes, address_in(to, barrier));
+  bulk_send(address_in(cta_of<S>(to), from), from, keys_of<S>(rank) * S::l.key_bytes,
+            address_in(cta_of<S>(to), barrier));
 }
 
 // A warp that sends what the others have stored.
@@ -225,6 +245,19 @@ struct SplitConsumer {
       if (place >= 2 * S::l.stages) place -= 2 * S::l.stages;
     }
     return shared_base() + (kMore<kTile> ? S::l.more_at : S::l.ring_at) + stage * S::l.stage_bytes;
+  }
+  // Tile kTile has no weights: it is taken and released.
+  template <int kTile>
+  __device__ __forceinline__ void skip(u32 layer_parity) {
+    bool odd;
+    int stage;
+    find<kTile>(layer_parity, stage, odd);
+    if (threadIdx.x % 32 == 0) mbarrier::arrive(empty<kTile>(stage));
+    if constexpr (!S::l.known_stages) {
+      place += S::c.groups;
+      if (place >= 2 * S::l.stages) place -= 2 * S::l.stages;
+    }
+    look<kTile + 1>(layer_parity);
   }
   // Asks for tile kTile, the next one, ahead: an answer takes 60 cycles even if it is yes.
   template <int kTile>

@@ -89,6 +89,18 @@ TEST(EmulatedSplit, SharedKeysTilesTogetherAndManyChunks) {
   }
 }
 
+// A pair of CTAs for each sixteen tokens: each has half of the heads and of the hidden units.
+TEST(EmulatedSplit, Halves) {
+  using Suites = SplitStack<100, 128, 4, 512, true, false, false, false, 0, 16>;
+  static_assert(Suites::l.halves == 2 && Suites::l.parts == 4);
+  for (const std::uint64_t seed : kSeeds) expect_split_right<Suites>(1, 3, MaskKind::all_true, seed);
+  for (const std::uint64_t seed : kSeeds) {
+    expect_split_right<SplitStack<113, 128, 2, 256, false, true, true, true, 1, 16>>(3, 2, MaskKind::holes, seed, 2);
+    expect_split_right<SplitStack<128, 128, 8, 1024, false, false, true, true, 2, 16>>(2, 1, MaskKind::left_padded,
+                                                                                       seed);
+  }
+}
+
 // Hidden units lie over K and V.
 TEST(EmulatedSplit, Wide) {
   using Suites = SplitStack<100, 256, 4, 1024, true, false, false, false, 0, 2>;

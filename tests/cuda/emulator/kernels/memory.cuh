@@ -15,6 +15,8 @@ inline u32 load_shared(u32 address) {
 }
 inline void store_shared(u32 address, u32 v) { emulator::ordinary_write(address, &v, sizeof v, "st.shared.u32"); }
 
+inline void store_shared(u32 address, float4 v) { emulator::ordinary_write(address, &v, sizeof v, "st.shared.v4.f32"); }
+
 inline float4 shared_floats(u32 address) {
   float4 v;
   emulator::ordinary_read(address, &v, sizeof v, "ld.shared.v4.f32");
