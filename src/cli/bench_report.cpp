@@ -17,11 +17,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The choices that do something: "off" is left out, "on" is the name alone.
+// The choices that do something: "off" and "same" are left out, "on" is the name alone.
 std::string plan_summary(const RowResult& result) {
   std::string text;
   for (const Choice& choice : result.winner.choices()) {
-    if (choice.value == "off") continue;
+    if (choice.value == "off" || choice.value == "same") continue;
     text += (text.empty() ? "" : " ") + (choice.value == "on" ? choice.name : choice.name + "=" + choice.value);
   }
   return text;

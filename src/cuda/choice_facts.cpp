@@ -75,7 +75,7 @@ int complexity(const Choices& c) {
                         c.gemm_gelu, c.graph})
     parts += on;
   for (const int algorithm : {c.algo_qkv, c.algo_out, c.algo_fc1, c.algo_fc2}) parts += algorithm != 0;
-  parts += (c.slices != 0) + (c.tile != "first") + c.compact;
+  parts += c.ffn_precision.has_value() + (c.slices != 0) + (c.tile != "first") + c.compact;
   return parts + 50 * (static_cast<int>(c.precision) + static_cast<int>(precision_of(c, Sublayer::ffn)));
 }
 

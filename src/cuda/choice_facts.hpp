@@ -1,4 +1,5 @@
-// What is known of a candidate without running it: what it approximates, how complex it is, what bounds its time.
+// What is known of a candidate without running it: what it approximates, how complex it is, what bounds its time, and
+// about how long the plainest takes.
 #pragma once
 
 #include <string>

@@ -1,5 +1,7 @@
 #include "cuda/choices.hpp"
 
+#include <fmt/ranges.h>
+
 #include <array>
 #include <charconv>
 #include <string>
@@ -11,7 +13,6 @@ namespace {
 
 constexpr std::array kPaths = {"plain", "stack", "resident"};
 constexpr std::array kPrecisions = {"fp32", "tf32", "fp16", "bf16"};
-constexpr std::array kFfnPrecisions = {"same", "fp32", "tf32", "fp16", "bf16"};
 constexpr std::array kSwitch = {"off", "on"};
 
 // An enumeration or a switch by its names, which are in the order of its values.
@@ -51,6 +52,18 @@ struct Number {
   }
 };
 
+// The FFN's precision, said only where it is another.
+struct OtherPrecision {
+  std::string get(const Choices& c) const { return c.ffn_precision ? name_of(*c.ffn_precision) : "same"; }
+  void set(Choices& c, const Choice& choice) const {
+    c.ffn_precision.reset();
+    for (std::size_t i = 0; i < kPrecisions.size(); ++i)
+      if (choice.value == kPrecisions[i]) c.ffn_precision = static_cast<Precision>(i);
+    if (!c.ffn_precision && choice.value != "same")
+      throw_caller("{}: expected one of same, {}, got '{}'", choice.name, fmt::join(kPrecisions, ", "), choice.value);
+  }
+};
+
 // A name that is looked into where it is used.
 struct Word {
   std::string Choices::*member;
@@ -67,7 +80,7 @@ void each_field(Visit&& visit) {
   };
   visit("path", Named<Path, 3>{&Choices::path, kPaths});
   visit("precision", Named<Precision, 4>{&Choices::precision, kPrecisions});
-  visit("ffn_precision", Named<FfnPrecision, 5>{&Choices::ffn_precision, kFfnPrecisions});
+  visit("ffn_precision", OtherPrecision{});
   switched("fused_attention", &Choices::fused_attention);
   visit("tile", Word{&Choices::tile});
   switched("causal_skip", &Choices::causal_skip);
@@ -102,6 +115,7 @@ Choices parse_choices(const Candidate& candidate) {
     });
     if (!known) throw_caller("'{}' is no choice of the CUDA backend; it has {}", choice.name, names);
   }
+  if (choices.ffn_precision == choices.precision) choices.ffn_precision.reset();
   return choices;
 }
 

@@ -12,7 +12,6 @@ namespace gnomon::cuda {
 
 enum class Path { plain, stack, resident };  // the reference's operators | StackPass | ResidentPass
 enum class Precision { fp32, tf32, fp16, bf16 };
-enum class FfnPrecision { same, fp32, tf32, fp16, bf16 };  // same: as the attention sublayer's
 enum class Sublayer { attention, ffn };
 
 struct Choices {
@@ -20,7 +19,7 @@ struct Choices {
   // Of the attention sublayer's operations, and of the FFN's: errors of attention pass through a softmax, and a stack
   // may bear the one in 16 bits and not the other.
   Precision precision = Precision::fp32;
-  FfnPrecision ffn_precision = FfnPrecision::same;
+  std::optional<Precision> ffn_precision;  // none: as `precision`, and then it is never named
   bool fused_attention = true;
   // Of the fused attention, or the form of the resident kernel (attention.hpp and resident.hpp name them); "first": the
   // one to begin with; "cudnn": the library's fused attention in place of ours.
@@ -38,19 +37,15 @@ struct Choices {
   std::int64_t slices = 0;  // sequences that go through the whole stack together; 0: all
 };
 
-// Of the products' operands; the residual stream and all statistics are fp32.
+// Of the products' operands; all statistics are fp32, and the residual stream is where it is not packed.
 constexpr DType operand_type(Precision precision) {
   return precision == Precision::fp16 ? DType::f16 : precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
 constexpr bool is_narrow(Precision precision) { return operand_type(precision) != DType::f32; }
 
 const char* name_of(Precision precision);
-constexpr FfnPrecision ffn_choice(Precision precision) {
-  return static_cast<FfnPrecision>(static_cast<int>(precision) + 1);
-}
 constexpr Precision precision_of(const Choices& c, Sublayer sublayer) {
-  if (sublayer == Sublayer::attention || c.ffn_precision == FfnPrecision::same) return c.precision;
-  return static_cast<Precision>(static_cast<int>(c.ffn_precision) - 1);
+  return sublayer == Sublayer::ffn ? c.ffn_precision.value_or(c.precision) : c.precision;
 }
 constexpr DType operand_type(const Choices& c, Sublayer sublayer) { return operand_type(precision_of(c, sublayer)); }
 constexpr bool all_fp32(const Choices& c) {

@@ -84,6 +84,10 @@ std::optional<std::string> refuses_as_resident(const Problem& problem, const Con
   return {};
 }
 
+bool takes_packed_residual(const Problem& problem, const Choices& c) {
+  return is_narrow(c.precision) && !c.ffn_precision && c.fused_norm && problem.config.norm == NormPlacement::post;
+}
+
 std::optional<std::string> contradiction(const Problem& problem, const Choices& c) {
   if (c.path == Path::plain) {
     if (to_candidate(c) == to_candidate(plain_choices())) return {};
@@ -92,14 +96,10 @@ std::optional<std::string> contradiction(const Problem& problem, const Choices& 
   if (c.slices != 0 && c.slices >= problem.batch)
     return fmt::format("slices={} of {} sequences is slices=all", c.slices, problem.batch);
   if (c.path == Path::resident) return {};
-  if (c.packed_residual && (!is_narrow(c.precision) || c.ffn_precision != FfnPrecision::same || !c.fused_norm ||
-                            problem.config.norm == NormPlacement::pre))
+  if (c.packed_residual && !takes_packed_residual(problem, c))
     return "packed_residual=on adds a byte to the rows that every product reads: it needs 16 bits in both sublayers, "
            "fused_norm, and a post-norm stack";
-  const Precision ffn = precision_of(c, Sublayer::ffn);
-  if (ffn == c.precision && c.ffn_precision != FfnPrecision::same)
-    return fmt::format("ffn_precision={} is precision's: 'same' says so", name_of(ffn));
-  if (is_narrow(c.precision) && is_narrow(ffn) && ffn != c.precision)
+  if (c.ffn_precision && is_narrow(c.precision) && is_narrow(*c.ffn_precision))
     return "ffn_precision: fp16 and bf16 do not meet in one candidate: each would need a copy of all weights";
   if (c.compact && (!c.fused_attention || !c.fused_norm))
     return "compact=on needs fused_attention and fused_norm: they take rows that are apart, in place";
@@ -147,8 +147,8 @@ std::vector<std::string> slice_sizes(const Problem& problem, const DevicePropert
   return sizes;
 }
 
-// Where 16 bits did not pass, or did not pay, for all: what the sublayers may have instead, the faster first.
-std::vector<std::vector<Choice>> mixed_precisions(const Problem& problem, const Choices& incumbent,
+// Where 16 bits did not pass, or did not pay, for all: every other pair.
+std::vector<std::vector<Choice>> mixed_precisions(const Problem& problem, const Choices& base,
                                                   const DeviceProperties& device) {
   using enum Precision;
   std::vector<std::vector<Choice>> alternatives;
@@ -156,16 +156,20 @@ std::vector<std::vector<Choice>> mixed_precisions(const Problem& problem, const 
                                        {fp16, tf32},
                                        {fp32, fp16},
                                        {fp16, fp32},
-                                       {fp32, tf32},
-                                       {tf32, fp32},
+                                       {tf32, bf16},
+                                       {bf16, tf32},
                                        {fp32, bf16},
-                                       {bf16, fp32}}) {
-    Choices c = incumbent;
+                                       {bf16, fp32},
+                                       {fp32, tf32},
+                                       {tf32, fp32}}) {
+    Choices c = base;
     c.precision = attention;
-    c.ffn_precision = ffn_choice(ffn);
-    if (attention != incumbent.precision) {
+    c.ffn_precision = ffn;
+    c.algo_qkv = c.algo_out = c.algo_fc1 = c.algo_fc2 = 0;  // suggestions for other types
+    if (operand_type(attention) != operand_type(base.precision)) {
       c.tile = "first";
       choose_attention(problem, c, device);
+      if (!c.fused_attention) continue;
     }
     alternatives.push_back(to_candidate(c).choices());
   }
@@ -254,7 +258,7 @@ std::vector<Group> search_groups(const Problem& problem, const Choices& incumben
   for (const Precision precision : {Precision::fp16, Precision::bf16, Precision::tf32, Precision::fp32}) {
     Choices c = incumbent.path == Path::stack ? incumbent : estimate_stack(problem, {}, device);
     c.precision = precision;
-    c.ffn_precision = FfnPrecision::same;
+    c.ffn_precision.reset();
     c.packed_residual = false;
     c.tile = "first";
     choose_attention(problem, c, device);
@@ -270,14 +274,14 @@ std::vector<Group> search_groups(const Problem& problem, const Choices& incumben
     add("resident", std::move(alternatives));
   }
   add("precision", std::move(precisions));
-  if (incumbent.path == Path::stack && incumbent.ffn_precision == FfnPrecision::same && !is_narrow(incumbent.precision))
-    add("sublayers", mixed_precisions(problem, incumbent, device));
+  if (incumbent.path != Path::resident && !incumbent.ffn_precision && !is_narrow(incumbent.precision)) {
+    const bool stack = incumbent.path == Path::stack;
+    add("sublayers", mixed_precisions(problem, stack ? incumbent : estimate_stack(problem, {}, device), device));
+  }
   if (incumbent.path == Path::plain) return groups;
   add("path", {{{"graph", "on"}}, {{"graph", "off"}}}, {"slices"});
   if (incumbent.path == Path::resident) return groups;
   std::vector<std::vector<Choice>> operators = one_each("gemm_gelu", {"off", "on"});
-  if (is_narrow(incumbent.precision) && problem.config.norm == NormPlacement::post)
-    operators.push_back({{"packed_residual", incumbent.packed_residual ? "off" : "on"}});
   if (incumbent.fused_attention) {
     operators.push_back({{"fused_qkv", "off"}});
     if (!is_narrow(incumbent.precision))
@@ -287,19 +291,21 @@ std::vector<Group> search_groups(const Problem& problem, const Choices& incumben
                            {"mask_elision", "off"},
                            {"fused_qkv", "off"}});
   }
-  operators.push_back({{"fused_norm", "off"}});
+  if (!incumbent.packed_residual) operators.push_back({{"fused_norm", "off"}});
   add("operators", std::move(operators));
+  if (takes_packed_residual(problem, incumbent))
+    add("residual", one_each("packed_residual", {incumbent.packed_residual ? "off" : "on"}));
   if (incumbent.fused_attention) {
     std::vector<std::string> tiles;
     for (const AttentionTile& tile : attention_tiles(spec_of(problem, incumbent), device))
       tiles.push_back(tile.to_string());
     if (is_narrow(incumbent.precision)) tiles.push_back(kCudnnTile);
-    add("tile", one_each("tile", tiles), {"precision"});
+    add("tile", one_each("tile", tiles), {"precision", "sublayers"});
   }
   std::vector<std::string> algorithms;
   for (int i = 0; i < kMostAlgorithms; ++i) algorithms.push_back(std::to_string(i));
   for (const char* name : {"algo_fc1", "algo_fc2", "algo_qkv", "algo_out"})
-    add(name, one_each(name, algorithms), {"precision", "slices"});
+    add(name, one_each(name, algorithms), {"precision", "sublayers", "slices"});
   if (const auto sizes = slice_sizes(problem, device); sizes.size() > 1) add("slices", one_each("slices", sizes));
   return groups;
 }
@@ -313,6 +319,11 @@ std::optional<Refusal> refuses(const Problem& problem, const Constraints& constr
     return Refusal{error.what()};
   }
   if (const auto reason = contradiction(problem, c)) return Refusal{*reason};
+  const auto forced = [&](std::string_view name) {
+    return std::ranges::find(constraints.forced, name, &Choice::name) != constraints.forced.end();
+  };
+  if (c.ffn_precision && forced("precision") && !forced("ffn_precision"))
+    return Refusal{"precision is forced: it holds for the FFN too, unless ffn_precision is forced as well"};
   if (constraints.fp32_only && !all_fp32(c)) return Refusal{"fp32_only is demanded"};
   if (constraints.exact_activation && approximates_activation(problem.config, c))
     return Refusal{"exact_activation is demanded: cuBLASLt's epilogue has the tanh form of GELU only"};

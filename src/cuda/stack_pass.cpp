@@ -18,10 +18,12 @@ Epilogue epilogue_for(Activation activation) {
 // Our tiles can write where they read; the library does not promise it, and its output has a place of its own.
 bool attends_in_place(const Choices& choices) { return choices.compact && choices.tile != kCudnnTile; }
 
-// In the compact form the FFN takes no more than Q, K and V: 3 d elements a row, of which d are its output's.
+// In the compact form the FFN takes no more than Q, K and V: 3 d elements a row, less the d of its output.
 std::int64_t ffn_rows(const StackConfig& config, const Choices& choices, std::int64_t rows) {
   if (!choices.compact) return rows;
-  return std::clamp<std::int64_t>(rows * 2 * config.d_model / config.d_ff, 1, rows);
+  const auto attention = static_cast<std::int64_t>(size_of(operand_type(choices, Sublayer::attention))),
+             ffn = static_cast<std::int64_t>(size_of(operand_type(choices, Sublayer::ffn)));
+  return std::clamp<std::int64_t>(rows * (3 * attention - ffn) * config.d_model / (ffn * config.d_ff), 1, rows);
 }
 
 // Bytes of an element of the normalised rows beside the residual stream; 0: all products take that as it is.
@@ -207,7 +209,7 @@ class StackPass::Writer {
   }
 
  private:
-  enum class Residual { caller, stream, sum };  // the caller's rows; the pass's; without fused_norm, their sum
+  enum class Residual { caller, stream, sum };  // the caller's rows; the pass's; these and a branch, not normalised yet
 
   std::byte* at(std::size_t place) const { return scratch_ + place; }
   kernels::u8* remainder() const { return reinterpret_cast<kernels::u8*>(at(pass_.remainder_)); }
@@ -334,8 +336,7 @@ class StackPass::Writer {
       launch.params.residual = at(pass_.n_);
       launch.params.remainder = remainder();
     } else {
-      const bool pre = c_.norm == NormPlacement::pre;
-      launch.params.residual = residual == Residual::sum && !pre ? at(pass_.sum_) : at(pass_.x_);
+      launch.params.residual = residual == Residual::sum ? at(pass_.sum_) : at(pass_.x_);
     }
     launch.params.eps = static_cast<float>(c_.eps);
     if (weights) {
@@ -376,7 +377,7 @@ class StackPass::Writer {
       float* const sum = reinterpret_cast<float*>(at(pass_.sum_));
       float* const to = pre ? x() : sum;
       steps_.add(PlainOps(machine_.kernels).add(x(), reinterpret_cast<const float*>(branch), to, rows() * c_.d_model));
-      residual = Residual::sum;
+      residual = pre ? Residual::stream : Residual::sum;
     }
     auto launch = norm_of(residual, branch_type, weights, reader, attended && attends_in_place(choices_) ? 3 : 1);
     if (choices_.fused_norm) {

@@ -2,7 +2,6 @@
 // kernels; all statistics in fp32, and the residual stream too, or packed to three bytes an element.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <memory>
 #include <optional>

@@ -141,7 +141,10 @@ TEST_P(CudaRandomProblems, MeetTheContract) {
          {std::string(kPlain), std::string(kFormula),
           fmt::format("precision={} ffn_precision={} graph={} gemm_gelu={} fused_qkv={} fused_norm={}",
                       pick("fp16", "tf32"), pick("same", "same", "fp32"), pick("on", "off"), pick("on", "off"),
-                      pick("on", "off"), pick("on", "off"))}) {
+                      pick("on", "off"), pick("on", "off")),
+          fmt::format("precision={} ffn_precision=fp16 graph={} compact={}", pick("fp32", "tf32"), pick("on", "off"),
+                      pick("on", "off")),
+          fmt::format("precision=fp16 packed_residual=on graph={} compact={}", pick("on", "off"), pick("on", "off"))}) {
       const Candidate candidate = with(posed, *backend, changes);
       if (backend->refuses(posed.problem, {}, candidate)) {
         ++refused;

@@ -71,14 +71,15 @@ TEST(CudaSearchSpace, WhatCannotRunIsRefusedWithItsReason) {
 TEST(CudaSearchSpace, SublayersHaveTheirOwnPrecisionWhere16BitsAreNotForAll) {
   EXPECT_EQ(reason("b64 s100", "precision=fp32 ffn_precision=fp16"), "");
   EXPECT_EQ(reason("b64 s100", "precision=fp16 ffn_precision=tf32 compact=on"), "");
-  EXPECT_THAT(reason("b64 s100", "precision=fp16 ffn_precision=fp16"), testing::HasSubstr("'same'"));
+  EXPECT_EQ(reason("b64 s100", "precision=fp16 ffn_precision=fp16"), "");
+  EXPECT_EQ(reason("b64 s100", "path=resident ffn_precision=fp16"), "");
   EXPECT_THAT(reason("b64 s100", "precision=fp16 ffn_precision=bf16"), testing::HasSubstr("do not meet"));
   EXPECT_THAT(reason("b64 s100", "precision=fp32 ffn_precision=fp16", {.fp32_only = true}),
               testing::HasSubstr("fp32_only"));
   EXPECT_THAT(reason("b64 s100", "path=resident ffn_precision=fp32"), testing::HasSubstr("all fusions in one"));
 
   const Problem p = parse_problem("b64 s100 d512 h8 l12 f2048");
-  const auto pairs = [&](Precision precision, FfnPrecision ffn) {
+  const auto pairs = [&](Precision precision, std::optional<Precision> ffn) {
     Choices c = estimate_stack(p, {}, h200());
     c.precision = precision;
     c.ffn_precision = ffn;
@@ -93,12 +94,18 @@ TEST(CudaSearchSpace, SublayersHaveTheirOwnPrecisionWhere16BitsAreNotForAll) {
     }
     return names;
   };
-  EXPECT_THAT(pairs(Precision::fp16, FfnPrecision::same), testing::IsEmpty());
-  EXPECT_THAT(pairs(Precision::fp32, FfnPrecision::fp16), testing::IsEmpty());
+  EXPECT_THAT(pairs(Precision::fp16, {}), testing::IsEmpty());
+  EXPECT_THAT(pairs(Precision::fp32, Precision::fp16), testing::IsEmpty());
   for (const Precision uniform : {Precision::fp32, Precision::tf32})
-    EXPECT_THAT(pairs(uniform, FfnPrecision::same),
-                testing::ElementsAre("tf32+fp16", "fp16+tf32", "fp32+fp16", "fp16+fp32", "fp32+tf32", "tf32+fp32",
-                                     "fp32+bf16", "bf16+fp32"));
+    EXPECT_THAT(pairs(uniform, {}),
+                testing::ElementsAre("tf32+fp16", "fp16+tf32", "fp32+fp16", "fp16+fp32", "tf32+bf16", "bf16+tf32",
+                                     "fp32+bf16", "bf16+fp32", "fp32+tf32", "tf32+fp32"));
+
+  const auto forcing = [](const char* choices) { return Constraints{.forced = Candidate::parse(choices).choices()}; };
+  const char* const mixed = "precision=fp32 ffn_precision=fp16";
+  EXPECT_THAT(reason("b64 s100", mixed, forcing("precision=fp32")), testing::HasSubstr("precision is forced"));
+  EXPECT_EQ(reason("b64 s100", mixed, forcing(mixed)), "");
+  EXPECT_EQ(reason("b64 s100", mixed, forcing("ffn_precision=fp16")), "");
 }
 
 TEST(CudaSearchSpace, ThePackedResidualIsOf16BitsInAPostNormStack) {
@@ -117,18 +124,18 @@ TEST(CudaSearchSpace, ThePackedResidualIsOf16BitsInAPostNormStack) {
 }
 
 TEST(CudaChoiceFacts, EachSublayersPrecisionIsNamed) {
-  const auto labels = [](Precision precision, FfnPrecision ffn) {
+  const auto labels = [](Precision precision, std::optional<Precision> ffn) {
     Choices c;
     c.precision = precision;
     c.ffn_precision = ffn;
     c.gemm_gelu = false;
     return approximations(parse_problem("b64 s100").config, c);
   };
-  EXPECT_THAT(labels(Precision::fp32, FfnPrecision::same), testing::IsEmpty());
-  EXPECT_THAT(labels(Precision::fp16, FfnPrecision::same), testing::ElementsAre("all products and attention in fp16"));
-  EXPECT_THAT(labels(Precision::tf32, FfnPrecision::same), testing::ElementsAre("all products in tf32"));
-  EXPECT_THAT(labels(Precision::fp32, FfnPrecision::fp16), testing::ElementsAre("the FFN's products in fp16"));
-  EXPECT_THAT(labels(Precision::bf16, FfnPrecision::tf32),
+  EXPECT_THAT(labels(Precision::fp32, {}), testing::IsEmpty());
+  EXPECT_THAT(labels(Precision::fp16, {}), testing::ElementsAre("all products and attention in fp16"));
+  EXPECT_THAT(labels(Precision::tf32, {}), testing::ElementsAre("all products in tf32"));
+  EXPECT_THAT(labels(Precision::fp32, Precision::fp16), testing::ElementsAre("the FFN's products in fp16"));
+  EXPECT_THAT(labels(Precision::bf16, Precision::tf32),
               testing::ElementsAre("attention's products and attention in bf16", "the FFN's products in tf32"));
 }
 
@@ -230,12 +237,15 @@ TEST(CudaSearchSpace, TheCompactFormIsOfFusedKernels) {
 TEST(CudaSearchSpace, EveryGroupHasARunnableAlternative) {
   for (const char* text : {"b64 s100", "b1 s100 mask", "b4 s4096 d512 h8 f2048", "b64 s100 d256 f1024 bi"}) {
     const Problem p = parse_problem(text);
-    const Choices incumbent = estimate_stack(p, {}, h200());
-    for (const Group& group : search_groups(p, incumbent, h200())) {
-      int runnable = 0;
-      for (const auto& changes : group.alternatives)
-        runnable += !refuses(p, {}, to_candidate(incumbent).with(changes), h200()).has_value();
-      EXPECT_GT(runnable, 0) << text << " " << group.name;
+    for (const char* changed : {"precision=fp16", "packed_residual=on", "precision=tf32 tile=first",
+                                "precision=fp32 ffn_precision=fp16 tile=first"}) {
+      const Candidate incumbent = to_candidate(estimate_stack(p, {}, h200())).with(Candidate::parse(changed).choices());
+      for (const Group& group : search_groups(p, parse_choices(incumbent), h200())) {
+        int runnable = 0;
+        for (const auto& changes : group.alternatives)
+          runnable += !refuses(p, {}, incumbent.with(changes), h200()).has_value();
+        EXPECT_GT(runnable, 0) << text << " " << changed << " " << group.name;
+      }
     }
   }
 }

@@ -80,8 +80,8 @@ constexpr const char* kWays[] = {"precision=fp16 graph=on slices=all",
                                  "precision=fp16 graph=on slices=1",
                                  "path=resident graph=on slices=all",
                                  "path=resident graph=off slices=all",
-                                 "precision=fp32 ffn_precision=fp16 graph=on slices=all",
-                                 "precision=fp16 packed_residual=on graph=on slices=all"};
+                                 "precision=fp16 packed_residual=on graph=on slices=all",
+                                 "precision=fp32 ffn_precision=fp16 graph=on slices=all"};
 
 class CudaGuardWays : public CudaGuard, public testing::WithParamInterface<std::tuple<const char*, const char*>> {
  protected:
@@ -124,7 +124,7 @@ TEST_F(CudaGuard, OneSliceOutsideIsOneAnswer) {
 class CudaGuardOverflow : public CudaGuardWays {};  // a tensor of fp16 holds no more than its products do
 INSTANTIATE_TEST_SUITE_P(All, CudaGuardOverflow,
                          testing::Combine(testing::ValuesIn(kTexts, kTexts + 3),
-                                          testing::ValuesIn(kWays, kWays + 5)));  // in fp32 attention nothing overflows
+                                          testing::ValuesIn(kWays, kWays + 6)));  // in fp32 attention nothing overflows
 
 TEST_P(CudaGuardOverflow, WhatOverflowsIsAnsweredInFp32) {
   const Ranged ranged(text(), way());

@@ -23,14 +23,16 @@ struct NormCase {
   bool bias = true, shift = true, norm = true;
   int step = 1;            // widths from row to row of the branch
   bool remainder = false;  // the residual has one
+  bool in_place = false;   // narrow rows and their remainder lie over the residual's, as in a pass
 };
 
 inline std::string to_string(const NormCase& c) {
   const auto name = [](std::optional<DType> d) { return d ? std::string(gnomon::name_of(*d)) : "-"; };
   return fmt::format(
-      "rows={} width={} residual={} branch={} narrow={} out={} bias={} shift={} norm={} step={} remainder={}", c.rows,
-      c.width, name(c.types.residual), name(c.types.branch), name(c.types.narrow), name(c.types.out), c.bias, c.shift,
-      c.norm, c.step, c.remainder);
+      "rows={} width={} residual={} branch={} narrow={} out={} bias={} shift={} norm={} step={} remainder={} "
+      "in_place={}",
+      c.rows, c.width, name(c.types.residual), name(c.types.branch), name(c.types.narrow), name(c.types.out), c.bias,
+      c.shift, c.norm, c.step, c.remainder, c.in_place);
 }
 
 // remainder.cuh: 256ths of the unit that the type has at the number's size, also where it is subnormal; 128 for none.
@@ -78,16 +80,19 @@ void expect_norm_right(const NormCase& c, Rng& rng, Run&& run) {
     p.eps = kNormEps;
     p.sum = sum.template data<float>();
     p.normalised = normalised.template data<float>();
-    p.narrow = c.types.narrow ? narrow.data() : nullptr;
-    p.remainder_to = c.types.narrow ? bytes_to.template data<kernels::u8>() : nullptr;
+    p.narrow = c.in_place ? dx.data() : c.types.narrow ? narrow.data() : nullptr;
+    p.remainder_to = (c.in_place ? dbytes : bytes_to).template data<kernels::u8>();
     p.to = c.types.out ? out.data() : nullptr;
     p.flags = flags.template data<kernels::u32>();
   });
-  for (const Array* a : {&sum, &normalised, &narrow, &out, &bytes_to}) ASSERT_TRUE(a->guards_intact());
+  const Array& dbytes_read = dbytes;
+  for (const Array* a : {&sum, &normalised, &narrow, &out, &bytes_to, &dx, &dbytes_read})
+    ASSERT_TRUE(a->guards_intact());
   EXPECT_EQ(flags.values()[0], 0);
 
-  const auto got_bytes = bytes_to.download();
-  const auto got_sum = sum.values(), got = normalised.values(), got_narrow = narrow.values(), got_out = out.values();
+  const auto got_bytes = (c.in_place ? dbytes : bytes_to).download();
+  const auto got_sum = sum.values(), got = normalised.values(), got_narrow = (c.in_place ? dx : narrow).values(),
+             got_out = out.values();
   for (std::int64_t r = 0; r < c.rows; ++r) {
     std::vector<double> row(static_cast<std::size_t>(c.width));
     double mean = 0, variance = 0, size = 0;

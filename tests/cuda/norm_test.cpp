@@ -55,8 +55,13 @@ TEST_F(Norm, SixteenBitRowsWithTheirRemainder) {
     for (const std::int64_t width : {1, 13, 128, 512, 1000, 1024, 5000, 16'384}) {
       for (const std::optional<DType> out : {std::optional<DType>(), {DType::f32}}) {
         const std::optional<DType> narrow = out ? std::nullopt : std::optional(type);
-        expect_right({.rows = 19, .width = width, .types = {type, type, narrow, out}, .remainder = true}, rng);
-        if (HasFatalFailure()) return;
+        for (const bool in_place : {false, true}) {
+          if (in_place && out) continue;
+          expect_right(
+              {.rows = 19, .width = width, .types = {type, type, narrow, out}, .remainder = true, .in_place = in_place},
+              rng);
+          if (HasFatalFailure()) return;
+        }
       }
     }
   }

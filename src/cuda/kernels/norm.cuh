@@ -43,7 +43,7 @@ __device__ __forceinline__ void store_remainders(u8* to, const float (&from)[kVe
   Vec<u8, kVec> v;
 #pragma unroll
   for (int i = 0; i < kVec; ++i) {
-    if constexpr (sizeof(Narrow) == 2) v.at[i] = remainder_of(from[i], from_float<Narrow>(from[i]));
+    v.at[i] = remainder_of(from[i], from_float<Narrow>(from[i]));
   }
   *reinterpret_cast<Vec<u8, kVec>*>(to) = v;
 }
@@ -164,7 +164,9 @@ __global__ void __launch_bounds__(norm_threads<kLanes>) norm_rows(const NormRows
       if (p.normalised) store_floats<float, kVec>(p.normalised + at, x[r][k]);
       if constexpr (!same_type<Narrow, none>) {
         store_floats<Narrow, kVec>(static_cast<Narrow*>(p.narrow) + at, x[r][k]);
-        if (p.remainder_to) store_remainders<Narrow, kVec>(p.remainder_to + at, x[r][k]);
+        if constexpr (sizeof(Narrow) == 2) {
+          if (p.remainder_to) store_remainders<Narrow, kVec>(p.remainder_to + at, x[r][k]);
+        }
       }
       if constexpr (!same_type<Out, none>) {
         Out* to = static_cast<Out*>(p.to) + row_offset(p.to_strides, first + r);

@@ -1,6 +1,6 @@
 // What a 16-bit number leaves of the fp32 number that it was rounded from, in a byte: 256ths of the unit in its last
-// place, with 128 for none. Together they keep 19 significant bits with fp16, 16 with bf16. Rows whose 16-bit copy the
-// products need anyway so take three bytes an element in place of six.
+// place, with 128 for none. Together they keep 19 significant bits with fp16, 16 with bf16; a subnormal keeps what the
+// type alone has. Rows whose 16-bit copy the products need anyway so take three bytes an element in place of six.
 #pragma once
 
 #include "half.cuh"
@@ -8,11 +8,7 @@
 namespace gnomon::kernels {
 
 template <typename T>
-constexpr float kPartsOfOne = 0;  // of a number between 1 and 2
-template <>
-constexpr float kPartsOfOne<f16> = 1 << (10 + 8);
-template <>
-constexpr float kPartsOfOne<bf16> = 1 << (7 + 8);
+constexpr float kPartsOfOne = 1 << ((same_type<T, f16> ? 10 : 7) + 8);  // of a number between 1 and 2
 
 constexpr u32 kExponentBits = 0x7f800000;
 // A float of this size has units of one, so that its last byte counts them: no conversion to or from an integer, of

@@ -15,7 +15,7 @@ using kernels::none;
 template <typename Residual, typename Branch, typename Narrow, typename Out, int kVec, int kLanes, int kChunks,
           int kRows, int kBranchStep = 1, bool kRemainder = false>
 void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = true, bool shift = true,
-                  bool norm = true) {
+                  bool norm = true, bool in_place = false) {
   ASSERT_GE(std::int64_t{kVec} * kLanes * kChunks, width);
   const NormCase c{
       rows,
@@ -25,7 +25,8 @@ void expect_right(std::int64_t rows, std::int64_t width, Rng& rng, bool bias = t
       shift,
       norm,
       kBranchStep,
-      kRemainder};
+      kRemainder,
+      in_place};
   expect_norm_right<HostArray>(c, rng, [&](auto&& fill) {
     constexpr int kThreads = kernels::norm_threads<kLanes>, kTogether = kThreads / kLanes * kRows;
     kernels::NormRows p{};
@@ -61,6 +62,23 @@ TEST(EmulatedNorm, SixteenBitRowsWithTheirRemainder) {
   expect_right<f16, f16, none, float, 4, 16, 2, 2, 1, true>(11, 128, rng);
   expect_right<bf16, bf16, bf16, none, 1, 2, 7, 2, 1, true>(19, 13, rng);
   expect_right<f16, f16, f16, none, 4, 64, 2, 2, 3, true>(7, 260, rng);
+  constexpr bool in_place = true;
+  expect_right<f16, f16, f16, none, 4, 16, 2, 2, 1, true>(37, 128, rng, true, true, true, in_place);
+  expect_right<f16, f16, f16, none, 4, 64, 2, 2, 3, true>(7, 260, rng, true, true, true, in_place);
+  expect_right<bf16, bf16, bf16, none, 4, 512, 3, 1, 1, true>(3, 5000, rng, true, true, true, in_place);
+}
+
+// A row is what is not finite, or a zero, or subnormal, and stays it.
+TEST(EmulatedNorm, RemaindersOfWhatIsNotOrdinary) {
+  for (const float x : {0.0f, -0.0f, kInf, -kInf, kNaN, 6e-8f, -3e-5f, 65504.0f}) {
+    const f16 narrow = kernels::from_float<f16>(x);
+    for (const kernels::u8 byte : {kernels::remainder_of(x, narrow), kernels::u8{0}, kernels::u8{255}}) {
+      const float back = kernels::with_remainder(narrow, byte);
+      EXPECT_EQ(std::isfinite(back), std::isfinite(x)) << x << " " << int{byte};
+      const float least = std::isfinite(x) ? kernels::to_float(narrow) - std::fabs(x) / 1024 : -kInf;
+      EXPECT_FALSE(back < least || back > least + std::fabs(x) / 512) << x << " " << int{byte};
+    }
+  }
 }
 
 TEST(EmulatedNorm, TypesAndWhatMayBeAbsent) {
