@@ -1,6 +1,6 @@
 // The whole forward pass of a small stack in one kernel. A warpgroup holds 64 tokens' residual stream in registers, in
-// fp32, through all layers; the feed-forward block's products chain through registers, as the heads' outputs do where
-// there is room, Q, K and V through shared memory, and nothing of a layer goes to device memory. Weights stream past
+// fp32, through all layers; the feed-forward block's products chain through registers, as Q and the heads' outputs do
+// where there is room, K and V through shared memory, and nothing of a layer goes to device memory. Weights stream past
 // (resident_stream.cuh). A grid of clusters takes sequences in turn.
 #pragma once
 

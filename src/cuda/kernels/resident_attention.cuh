@@ -31,6 +31,20 @@ struct GroupAttention : GroupKeys<S> {
     wgmma::commit();
   }
 
+  // The same with Q from registers.
+  template <int kKeys>
+  __device__ __forceinline__ void score_plainly(float (&s)[kKeys / 2], const u32 (&q)[kOperand], int head) const {
+    const u64 k = further(operand<S::l.panel_row_bytes>(kv()), head * kKeyHead);
+    const u32* of_head = q + head * (S::l.head / 4);
+    wgmma::begin();
+    wgmma::multiply<false, false>(s, of_head, k);
+#pragma unroll
+    for (int feature = 16; feature < S::l.head; feature += 16) {
+      wgmma::multiply<true, false>(s, of_head + feature / 4, further(k, in_keys(feature)));
+    }
+    wgmma::commit();
+  }
+
   // With a column of ones after the head's features, for the sums, or without.
   template <int kKeys, int kColumns>
   __device__ __forceinline__ void weigh(float (&o)[kColumns / 2], const u32 (&p)[kKeys / 4], int head) const {
@@ -82,10 +96,12 @@ struct GroupAttention : GroupKeys<S> {
     }
   }
 
-  // The same for all heads of a causal stack at once, into registers, by exponentials without a shift. False where a
-  // row's sum shows that one was needed.
+  // The same for all heads of a causal stack at once, from registers into registers, by exponentials without a shift.
+  // False where a row's sum shows that one was needed. Beside the second tile's scores there are too few registers for
+  // the output of the head before.
   template <int kTile>
-  __device__ __forceinline__ bool attend_plainly(u32 (&outputs)[kOperand]) const {
+  __device__ __forceinline__ bool attend_plainly(u32 (&outputs)[kOperand], const u32 (&q)[kOperand]) const {
+    constexpr bool kAhead = kTile == 0;
     constexpr int kKeys = S::l.keys_seen[kTile], kHead = S::l.head;
     constexpr int kMasks = (kKeys - 64 * kTile) / 8;
     u32 seen[kMasks] = {};
@@ -97,7 +113,7 @@ struct GroupAttention : GroupKeys<S> {
     }
     bool lost = false;
     float s[kKeys / 2];
-    score<kKeys>(s, 0);
+    score_plainly<kKeys>(s, q, 0);
     wgmma::wait<0>();
 #pragma unroll
     for (int head = 0; head < S::c.heads; ++head) {
@@ -106,8 +122,8 @@ struct GroupAttention : GroupKeys<S> {
       plain_exponentials(p, s, seen);
       float o[kHead / 2 + 4];
       weigh<kKeys, kHead + 8>(o, p, head);
-      if (head + 1 < S::c.heads) {
-        score<kKeys>(s, head + 1);
+      if (kAhead && head + 1 < S::c.heads) {
+        score_plainly<kKeys>(s, q, head + 1);
         wgmma::wait<1>();
       } else {
         wgmma::wait<0>();
@@ -125,6 +141,7 @@ struct GroupAttention : GroupKeys<S> {
         const float scale = inverse[i % 4 / 2];
         outputs[(head * kHead / 2 + i) / 2] = pack2<f16>(o[i] * scale, o[i + 1] * scale);
       }
+      if (!kAhead && head + 1 < S::c.heads) score_plainly<kKeys>(s, q, head + 1);
       wgmma::wait<0>();
     }
     wgmma::settle<kOperand>(outputs);
@@ -132,10 +149,10 @@ struct GroupAttention : GroupKeys<S> {
   }
 
   template <int kTile>
-  __device__ __forceinline__ void attend_and_project() {
+  __device__ __forceinline__ void attend_and_project(const u32 (&q)[kOperand]) {
     if constexpr (S::l.summed) {
       u32 outputs[kOperand];
-      const bool right = attend_plainly<kTile>(outputs);
+      const bool right = attend_plainly<kTile>(outputs, q);
       if (!named_barrier_any(group_barrier(), 128, !right)) {
         release_keys();
         this->template multiply<true>(x, outputs, 3);
@@ -144,6 +161,7 @@ struct GroupAttention : GroupKeys<S> {
         return;
       }
     }
+    publish_queries();
     attend<kTile>();
     release_keys();
     publish_queries();
@@ -154,14 +172,15 @@ struct GroupAttention : GroupKeys<S> {
 
   // x += Wo * attention + bo
   __device__ __forceinline__ void attention_block(const u32 (&a)[kOperand], u32 vectors) {
-    project(a, vectors);
+    u32 q[kOperand];
+    project(q, a, vectors);
     wait_for_keys();
     if constexpr (S::l.tiles == 1) {
-      attend_and_project<0>();
+      attend_and_project<0>(q);
     } else if (tile == 0) {
-      attend_and_project<0>();
+      attend_and_project<0>(q);
     } else {
-      attend_and_project<1>();
+      attend_and_project<1>(q);
     }
     release_block();
   }

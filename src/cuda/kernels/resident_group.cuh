@@ -78,7 +78,7 @@ struct GroupBase {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         if (!kAccumulate && unit == 0 && k == 0) {
-          wgmma::multiply<false, false>(d, a, weights);
+          wgmma::multiply<false, false, true>(d, a, weights);
         } else {
           wgmma::multiply<true, false>(d, a + 16 * unit + 4 * k, further(weights, k * 32));
         }

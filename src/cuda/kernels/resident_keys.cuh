@@ -110,38 +110,33 @@ struct GroupKeys : GroupBase<S> {
   }
 
   // What a product gave, packed, with biases if it has them: these come in halves, since a mask takes registers.
-  // Without a bias a zero is added: where sums are packed as they are, the assembler keeps them beside the next
-  // product's and has too few registers.
   template <bool kBiased>
   __device__ __forceinline__ void finish(u32 (&features)[kOperand], float (&d)[kRow], u32 biases) {
     float bias[kRow / 4];
-    float zero = 0;
-    if constexpr (kBiased) {
-      load_vector(bias, biases);
-    } else {
-      zero = __int_as_float(static_cast<int>(anew(0)));
-    }
+    if constexpr (kBiased) load_vector(bias, biases);
     wgmma::wait<0>();
     wgmma::settle(d);
     release_block();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int first = half * kRow / 2;
-      if (kBiased && half == 1) load_vector(bias, biases + 8 * kRow);
+      if constexpr (kBiased) {
+        if (half == 1) load_vector(bias, biases + 8 * kRow);
 #pragma unroll
-      for (int i = 0; i < kRow / 2; ++i) d[first + i] += kBiased ? bias[i / 4 * 2 + i % 2] : zero;
+        for (int i = 0; i < kRow / 2; ++i) d[first + i] += bias[i / 4 * 2 + i % 2];
+      }
 #pragma unroll
       for (int i = first / 2; i < first / 2 + kRow / 4; ++i) features[i] = pack2<f16>(d[2 * i], d[2 * i + 1]);
     }
     wgmma::settle<kOperand>(features);
   }
 
-  // K, V and Q to shared memory, each under the next one's product where registers suffice. A bias of K adds the same
-  // to all scores of a row: softmax does not see it, and it is left out where its memory is wanted.
-  __device__ __forceinline__ void project(const u32 (&a)[kOperand], u32 vectors) {
+  // K, V and Q to shared memory, each under the next one's product where registers suffice; Q stays in `features` too.
+  // A bias of K adds the same to all scores of a row: softmax does not see it, and it is left out where its memory is
+  // wanted.
+  __device__ __forceinline__ void project(u32 (&features)[kOperand], const u32 (&a)[kOperand], u32 vectors) {
     constexpr bool kKeysUnder = !S::c.masked, kValuesUnder = kKeysUnder && S::c.groups == 2;
     float d[kRow];
-    u32 features[kOperand];
     expect_keys();
     add_to_rows(x, vectors + 4 * S::l.bias_o);
     this->template multiply<false>(d, a, 0);
@@ -157,7 +152,6 @@ struct GroupKeys : GroupBase<S> {
     publish_keys();
     finish<true>(features, d, vectors + 4 * S::l.bias_q);
     store_queries(features, queries());
-    publish_queries();
   }
 };
 

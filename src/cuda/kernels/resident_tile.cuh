@@ -66,16 +66,28 @@ __device__ __forceinline__ void pack_rows(u32* a, const float (&x)[kSize]) {
 }
 
 // Mean and 1 / sqrt(variance + eps) of the two rows, side by side in two chains each: a chain alone waits four cycles
-// for each addition. Two passes over registers: the sum of squared differences does not cancel.
+// for each addition. In one pass where a row's mean is at most eight times its deviation, for which the mean of squares
+// less the mean's square keeps eighteen bits; otherwise the squared differences in a second, which do not cancel.
 template <int kSize>
 __device__ __forceinline__ void row_statistics(const float (&x)[kSize], float eps, float (&mean)[2],
                                                float (&inverse)[2]) {
   constexpr float kInverseColumns = 1.0f / (2 * kSize);
   float sums[2][2] = {}, squares[2][2] = {};  // [row][column % 2]
 #pragma unroll
-  for (int i = 0; i < kSize; ++i) sums[i % 4 / 2][i % 2] += x[i];
+  for (int i = 0; i < kSize; ++i) {
+    sums[i % 4 / 2][i % 2] += x[i];
+    squares[i % 4 / 2][i % 2] += x[i] * x[i];
+  }
+  bool kept = true;
 #pragma unroll
-  for (int r = 0; r < 2; ++r) mean[r] = sum_lanes<4>(sums[r][0] + sums[r][1]) * kInverseColumns;
+  for (int r = 0; r < 2; ++r) {
+    mean[r] = sum_lanes<4>(sums[r][0] + sums[r][1]) * kInverseColumns;
+    const float variance = sum_lanes<4>(squares[r][0] + squares[r][1]) * kInverseColumns - mean[r] * mean[r];
+    kept &= 64 * variance >= mean[r] * mean[r];
+    inverse[r] = rsqrtf(variance + eps);
+    squares[r][0] = squares[r][1] = 0;
+  }
+  if (__all_sync(kAllLanes, kept)) return;
 #pragma unroll
   for (int i = 0; i < kSize; ++i) {
     const float difference = x[i] - mean[i % 4 / 2];

@@ -79,8 +79,8 @@ __device__ __forceinline__ void settle(u32* a) {
                  : GNOMON_ACCUMULATORS_##HALF(C)                                                            \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int{kAccumulate}), "n"(int{kTransposed}))
 #define GNOMON_MULTIPLY(N, ...)                                                                             \
-  if constexpr (kN == N && kAccumulate) GNOMON_MULTIPLY_INTO("+f", N, __VA_ARGS__);                         \
-  if constexpr (kN == N && !kAccumulate) GNOMON_MULTIPLY_INTO("=&f", N, __VA_ARGS__)
+  if constexpr (kN == N && (kAccumulate || kSame)) GNOMON_MULTIPLY_INTO("+f", N, __VA_ARGS__);              \
+  if constexpr (kN == N && !kAccumulate && !kSame) GNOMON_MULTIPLY_INTO("=&f", N, __VA_ARGS__)
 
 #define GNOMON_MULTIPLY_SHARED(N, HALF, A, B, P)                                                            \
   if constexpr (kN == N)                                                                                    \
@@ -90,8 +90,10 @@ __device__ __forceinline__ void settle(u32* a) {
                  : GNOMON_ACCUMULATORS_##HALF("+f")                                                         \
                  : "l"(a), "l"(b), "n"(int{kAccumulate}))
 
-// D += A * B, or D = A * B: then D is only written, and holds no registers before.
-template <bool kAccumulate, bool kTransposed, int kHalf>
+// D += A * B, or D = A * B: then D is only written, and holds no registers before. Where the old sums are packed just
+// before, the assembler packs them later and gives the new ones other registers, of which there are too few: `kSame`
+// makes it take the same.
+template <bool kAccumulate, bool kTransposed, bool kSame = false, int kHalf>
 __device__ __forceinline__ void multiply(float (&d)[kHalf], const u32* a, u64 b) {
   constexpr int kN = 2 * kHalf;
   static_assert((kN % 16 == 0 && kN <= 128) || kN == 24 || kN == 40 || kN == 72);

@@ -1,5 +1,5 @@
-// Operations of the resident stack on rows in registers: the activations' errors, and the softmax that leaves out the
-// row's maximum where it can.
+// Operations of the resident stack on rows in registers: the activations' errors, the softmax that leaves out the row's
+// maximum where it can, and a norm's statistics, which take one pass where nothing cancels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,6 +28,21 @@ __global__ void softmax_of(const float* scores, float* weights) {
   }
 }
 
+// rows: [kRows][kColumns], a warp's; statistics: [kRows] of a mean and the inverse of a deviation.
+constexpr int kColumns = 128;
+__global__ void statistics_of(const float* rows, float* statistics) {
+  const int row = static_cast<int>(threadIdx.x) / 4, column = static_cast<int>(threadIdx.x) % 4 * 2;
+  float x[kColumns / 2], mean[2], inverse[2];
+  for (int i = 0; i < kColumns / 2; ++i) {
+    x[i] = rows[(row + i % 4 / 2 * 8) * kColumns + i / 4 * 8 + column + i % 2];
+  }
+  row_statistics(x, 1e-5f, mean, inverse);
+  for (int r = 0; r < 2; ++r) {
+    statistics[2 * (row + 8 * r)] = mean[r];
+    statistics[2 * (row + 8 * r) + 1] = inverse[r];
+  }
+}
+
 }  // namespace gnomon::kernels::resident
 
 namespace gnomon::test {
@@ -47,6 +62,30 @@ void expect_softmax_right(const std::vector<float>& scores) {
     for (int i = 0; i < kKeys; ++i) {
       const double expected = largest == -INFINITY ? 0 : std::exp2(s[i] - largest) / sum;
       EXPECT_NEAR(got[i], expected, 0x1p-10 * std::max(expected, 1 / sum / 16)) << "row " << row << ", key " << i;
+    }
+  }
+}
+
+// Rows of which some, all or none have a mean so far from zero that a second pass is taken.
+TEST(EmulatedResidentRows, StatisticsFarFromZero) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (const float offset : {0.0f, 3.0f, 7.5f, 9.0f, 100.0f, 1e4f}) {
+    for (const float other : {0.0f, offset}) {
+      SCOPED_TRACE(testing::Message() << "means of " << offset << " and " << other);
+      std::vector<float> rows(kRows * kColumns), statistics(2 * kRows, NAN);
+      for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = (i / kColumns % 3 ? other : offset) + normal(random);
+      std::fill_n(rows.begin() + 4 * kColumns, kColumns, other);  // no deviation at all
+      emulator::emulate(&statistics_of, {.blocks = 1, .threads = 32}, 1, rows.data(), statistics.data());
+      for (int row = 0; row < kRows; ++row) {
+        const float* x = rows.data() + row * kColumns;
+        double mean = 0, variance = 0;
+        for (int i = 0; i < kColumns; ++i) mean += x[i] / kColumns;
+        for (int i = 0; i < kColumns; ++i) variance += (x[i] - mean) * (x[i] - mean) / kColumns;
+        const double inverse = 1 / std::sqrt(variance + 1e-5);
+        EXPECT_NEAR(statistics[2 * row], mean, 1e-6 * (1 + std::abs(mean))) << "row " << row;
+        EXPECT_NEAR(statistics[2 * row + 1], inverse, 2e-5 * inverse) << "row " << row;
+      }
     }
   }
 }

@@ -25,7 +25,7 @@ void settle(float (&)[kSize]) {}
 template <int kSize>
 void settle(u32*) {}
 
-template <bool kAccumulate, bool kTransposed, int kHalf>
+template <bool kAccumulate, bool kTransposed, bool kSame = false, int kHalf>
 void multiply(float (&d)[kHalf], const u32* a, u64 b) {
   emulator::wgmma_multiply(d, 2 * kHalf,
                            {.a_registers = a, .b = b, .b_transposed = kTransposed, .accumulate = kAccumulate});
