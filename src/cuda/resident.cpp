@@ -8,6 +8,7 @@
 #include "cuda/resident_choices.hpp"
 #include "cuda/resident_portable.hpp"
 #include "cuda/resident_split.hpp"
+#include "cuda/resident_wide.hpp"
 
 namespace gnomon::cuda {
 namespace {
@@ -29,7 +30,9 @@ std::optional<std::string> refuses_stack(const ResidentSpec& spec, const DeviceP
                        device.major, device.minor);
   if (std::ranges::find(kWidths, c.d_model) == std::end(kWidths))
     return fmt::format(
-        "the resident stack keeps rows of d_model 64 or 128 in registers, 256 in its split forms, not {}", c.d_model);
+        "the resident stack keeps rows of d_model 64 or 128 in registers, 256 in its split forms and 512 in its wide "
+        "one, not {}",
+        c.d_model);
   if (const std::int64_t head = c.head_dim(); head != 16 && head != 32 && head != 64)
     return fmt::format("the resident stack has heads of 16, 32 or 64 features, not {}", head);
   if (c.d_ff % c.d_model != 0)
@@ -54,6 +57,7 @@ LaunchShape shape_of(const ResidentSpec& spec, const ResidentForm& form, const D
 
 std::string ResidentForm::to_string() const {
   if (split) return fmt::format("split-c{}", cluster);
+  if (wide) return fmt::format("wide-c{}", cluster);
   if (portable) return fmt::format("portable-s{}-w{}{}", groups, cluster, paired_activation ? "-paired" : "");
   return fmt::format("g{}-c{}{}", groups, cluster, paired_activation ? "-paired" : "");
 }
@@ -63,6 +67,7 @@ std::optional<ResidentForm> ResidentForm::parse(std::string_view text) {
     const ResidentForm form{.cluster = cluster, .split = true};
     if (form.to_string() == text) return form;
   }
+  if (const ResidentForm form{.cluster = 2, .wide = true}; form.to_string() == text) return form;
   for (const int sequences : {1, 2, 4, 8}) {
     for (const int step : {1, 2}) {
       for (const bool paired : {false, true}) {
@@ -90,6 +95,7 @@ ResidentForm usual_form(const DeviceProperties& device) {
 std::optional<std::string> refuses_resident(const ResidentSpec& spec, const ResidentForm& form,
                                             const DeviceProperties& device) {
   if (form.split) return refuses_split(spec, form, device);
+  if (form.wide) return refuses_wide(spec, form, device);
   if (form.portable) return refuses_portable(spec, form, device);
   if (const auto reason = refuses_stack(spec, device)) return reason;
   const int tiles = static_cast<int>((spec.seq + 63) / 64);
@@ -121,12 +127,14 @@ std::vector<ResidentForm> resident_forms(const ResidentSpec& spec, const DeviceP
   for (const ResidentForm& form : split_forms(spec, device)) {
     if (form.cluster <= 2 || spec.batch * form.cluster <= device.multiprocessors) forms.push_back(form);
   }
+  if (forms.empty()) forms = wide_forms(spec, device);
   if (forms.empty()) return portable_forms(spec, device);  // elsewhere the others win
   return forms;
 }
 
 KernelSource resident_source(const ResidentSpec& spec, const ResidentForm& form) {
   if (form.split) return split_source(spec, form);
+  if (form.wide) return wide_source(spec, form);
   if (form.portable) return portable_source(spec, form);
   return {.file = "resident.cuh",
           .expression = resident_expression("resident_stack", "Stack", resident_choices(spec, form)),
@@ -189,6 +197,7 @@ Launch<kernels::resident::Call> resident(KernelLibrary& library, const ResidentS
   const DeviceProperties& device = library.device().properties();
   if (const auto reason = refuses_resident(spec, form, device)) throw_internal("{}", *reason);
   const LaunchShape shape = form.split      ? split_shape(spec, form, device)
+                            : form.wide     ? wide_shape(spec, form, device)
                             : form.portable ? portable_shape(spec, form, device)
                                             : shape_of(spec, form, device);
   const std::int64_t width = spec.config.d_model;

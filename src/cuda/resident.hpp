@@ -27,8 +27,9 @@ struct ResidentForm {
   bool paired_activation = false;  // the activation in fp16, two values at a time
   bool split = false;              // a cluster shares each sequence, `groups` means nothing (resident_split.hpp)
   bool portable = false;           // `groups` sequences to a CTA, `cluster` pieces a step (resident_portable.hpp)
+  bool wide = false;               // a cluster of two shares a sequence's features (resident_wide.hpp)
 
-  std::string to_string() const;  // "g2-c1", "g1-c2-paired", "split-c8", "portable-s1-w2"
+  std::string to_string() const;  // "g2-c1", "g1-c2-paired", "split-c8", "wide-c2", "portable-s1-w2"
   static std::optional<ResidentForm> parse(std::string_view text);
   bool operator==(const ResidentForm&) const = default;
 };

@@ -46,6 +46,11 @@ inline std::vector<KernelCase> resident_kernels() {
   add({.config = {.n_heads = 2, .activation = Activation::gelu_tanh, .causal = false}, .seq = 250, .masked = true},
       "split-c4");
   add({.config = {.d_model = 64, .d_ff = 128, .activation = Activation::relu}, .seq = 128, .masked = true}, "split-c8");
+  const StackConfig widest{.d_model = 512, .n_heads = 8, .d_ff = 2048};
+  add({.config = widest, .seq = 100}, "wide-c2");
+  add({.config = widest, .seq = 100, .masked = true}, "wide-c2");
+  add({.config = {.d_model = 512, .n_heads = 8, .norm = NormPlacement::pre, .activation = Activation::relu}, .seq = 61},
+      "wide-c2");
   const auto portable = [&](const ResidentSpec& spec, const char* form) {
     table.push_back({.source = resident_source(spec, *ResidentForm::parse(form)), .mma = true});
   };
@@ -62,6 +67,7 @@ inline std::vector<KernelCase> resident_kernels() {
            "portable-s1-w1-paired");
   table.push_back({.source = resident_pack_source({.config = suite})});
   table.push_back({.source = resident_pack_source({.config = wide}), .architectures = kHopper});
+  table.push_back({.source = resident_pack_source({.config = widest}), .architectures = kHopper});
   return table;
 }
 

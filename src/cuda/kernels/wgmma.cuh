@@ -67,6 +67,8 @@ __device__ __forceinline__ void settle(u32* a) {
 #define GNOMON_ACCUMULATORS_40(C) GNOMON_ACCUMULATORS_32(C), GNOMON_D8(C, 32)
 #define GNOMON_REGISTERS_48 GNOMON_REGISTERS_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define GNOMON_ACCUMULATORS_48(C) GNOMON_ACCUMULATORS_40(C), GNOMON_D8(C, 40)
+#define GNOMON_REGISTERS_52 GNOMON_REGISTERS_48 ", %48, %49, %50, %51"
+#define GNOMON_ACCUMULATORS_52(C) GNOMON_ACCUMULATORS_48(C), GNOMON_D4(C, 48)
 #define GNOMON_REGISTERS_56 GNOMON_REGISTERS_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define GNOMON_ACCUMULATORS_56(C) GNOMON_ACCUMULATORS_48(C), GNOMON_D8(C, 48)
 #define GNOMON_REGISTERS_64 GNOMON_REGISTERS_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
@@ -96,7 +98,7 @@ __device__ __forceinline__ void settle(u32* a) {
 template <bool kAccumulate, bool kTransposed, bool kSame = false, int kHalf>
 __device__ __forceinline__ void multiply(float (&d)[kHalf], const u32* a, u64 b) {
   constexpr int kN = 2 * kHalf;
-  static_assert((kN % 16 == 0 && kN <= 128) || kN == 24 || kN == 40 || kN == 72);
+  static_assert((kN % 16 == 0 && kN <= 128) || kN == 24 || kN == 40 || kN == 72 || kN == 104);
   GNOMON_MULTIPLY(16, 8, 8, 9, 10, 11, 12, 13, 14);
   GNOMON_MULTIPLY(24, 12, 12, 13, 14, 15, 16, 17, 18);
   GNOMON_MULTIPLY(40, 20, 20, 21, 22, 23, 24, 25, 26);
@@ -106,6 +108,7 @@ __device__ __forceinline__ void multiply(float (&d)[kHalf], const u32* a, u64 b)
   GNOMON_MULTIPLY(64, 32, 32, 33, 34, 35, 36, 37, 38);
   GNOMON_MULTIPLY(80, 40, 40, 41, 42, 43, 44, 45, 46);
   GNOMON_MULTIPLY(96, 48, 48, 49, 50, 51, 52, 53, 54);
+  GNOMON_MULTIPLY(104, 52, 52, 53, 54, 55, 56, 57, 58);
   GNOMON_MULTIPLY(112, 56, 56, 57, 58, 59, 60, 61, 62);
   GNOMON_MULTIPLY(128, 64, 64, 65, 66, 67, 68, 69, 70);
 }
@@ -114,13 +117,15 @@ __device__ __forceinline__ void multiply(float (&d)[kHalf], const u32* a, u64 b)
 template <bool kAccumulate, int kHalf>
 __device__ __forceinline__ void multiply_shared(float (&d)[kHalf], u64 a, u64 b) {
   constexpr int kN = 2 * kHalf;
-  static_assert(kN % 16 == 0 && kN <= 128);
+  static_assert((kN % 16 == 0 && kN <= 128) || kN == 72 || kN == 104);
   GNOMON_MULTIPLY_SHARED(16, 8, 8, 9, 10);
   GNOMON_MULTIPLY_SHARED(32, 16, 16, 17, 18);
   GNOMON_MULTIPLY_SHARED(48, 24, 24, 25, 26);
   GNOMON_MULTIPLY_SHARED(64, 32, 32, 33, 34);
+  GNOMON_MULTIPLY_SHARED(72, 36, 36, 37, 38);
   GNOMON_MULTIPLY_SHARED(80, 40, 40, 41, 42);
   GNOMON_MULTIPLY_SHARED(96, 48, 48, 49, 50);
+  GNOMON_MULTIPLY_SHARED(104, 52, 52, 53, 54);
   GNOMON_MULTIPLY_SHARED(112, 56, 56, 57, 58);
   GNOMON_MULTIPLY_SHARED(128, 64, 64, 65, 66);
 }
@@ -146,6 +151,8 @@ __device__ __forceinline__ void multiply_shared(float (&d)[kHalf], u64 a, u64 b)
 #undef GNOMON_ACCUMULATORS_40
 #undef GNOMON_REGISTERS_48
 #undef GNOMON_ACCUMULATORS_48
+#undef GNOMON_REGISTERS_52
+#undef GNOMON_ACCUMULATORS_52
 #undef GNOMON_REGISTERS_56
 #undef GNOMON_ACCUMULATORS_56
 #undef GNOMON_REGISTERS_64
