@@ -29,6 +29,13 @@ __device__ __forceinline__ void bulk_send(u32 to, u32 from, u32 bytes, u32 barri
                : "memory");
 }
 
+// The same of 16 bytes in registers.
+__device__ __forceinline__ void send_registers(u32 to, const u32 (&v)[4], u32 barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+               "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(barrier)
+               : "memory");
+}
+
 __device__ __forceinline__ void prefetch_to_l2(const void* from, u32 bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes)
                : "memory");

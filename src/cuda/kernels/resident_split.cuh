@@ -318,12 +318,11 @@ struct Features : SplitKeys<S> {
 
   // The grid has no more clusters than there are sequences for: each has a first one.
   __device__ __forceinline__ void run() {
-    u32 sequences = 0;  // the parity of those done
 #pragma unroll 1
     for (int sequence = block_anew() / S::c.cluster; sequence < p.batch; sequence += blocks_anew() / S::c.cluster) {
       load_vectors(0);
       load(sequence);
-      if (sequence == block_anew() / S::c.cluster) cluster_barrier_relaxed();
+      if (sequence == block_anew() / S::c.cluster) meet_cluster<S>();
       if constexpr (S::c.masked) read_mask(sequence);
       if (p.range) check_range();
       if constexpr (!S::c.pre_norm) {
@@ -335,14 +334,9 @@ struct Features : SplitKeys<S> {
 #pragma unroll 1
       for (progress &= 1; progress / 2 < static_cast<u32>(p.layers);) run_layer();
       if constexpr (S::c.final_norm) final_norm();
-      if constexpr (S::l.halves == 2) {
-        if (threadIdx.x == 0) mbarrier::arrive_remote(address_in(other_half(), barriers::sums_taken()));
-      }
       store(sequence);
-      sequences ^= 1;
     }
-    // No CTA leaves while another may write its memory or read it.
-    if constexpr (S::l.halves == 2) mbarrier::wait(barriers::sums_taken(), sequences ^ 1);
+    // No CTA leaves while another may write its memory.
     wait_for_receivers(barriers::keys_taken(), parity() ^ 1);
     if constexpr (S::l.hidden_over_keys) wait_for_receivers(barriers::keys_free(), parity() ^ 1);
   }
@@ -352,17 +346,25 @@ template <typename S>
 __global__ void __cluster_dims__(S::c.cluster, 1, 1) __launch_bounds__(S::l.threads, 1) resident_split(const Call p) {
   if (threadIdx.x % 32 == 0) SplitBarriers<S>::init();
   __syncwarp();
+  if constexpr (S::l.early_weights) {
+    cluster_arrive_relaxed();
+    named_barrier(0, S::l.threads);  // for this CTA's weights its own barriers are enough
+  }
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);  // known to be the warp's
   if (token_rank<S>() >= S::l.used) {
-    cluster_barrier_relaxed();
+    meet_cluster<S>();
   } else if (group < S::c.groups) {
     if constexpr (S::l.split_registers) take_registers<S::l.registers>();
     Features<S>(p, group).run();
   } else {
     if constexpr (S::l.split_registers) give_registers<kProducerRegisters>();
-    cluster_barrier_relaxed();
     const int of = threadIdx.x / 32 - 4 * S::c.groups;
+    if constexpr (!S::l.early_weights) meet_cluster<S>();
     if (threadIdx.x % 32 == 0 && of < S::c.groups) SplitProducer<S>(of).run(p);
+    if constexpr (S::l.early_weights) {
+      __syncwarp();
+      meet_cluster<S>();
+    }
     if constexpr (S::l.sender) {
       if (of == S::c.groups && SplitBarriers<S>::receivers() > 0) send_keys<S>(p);
     }

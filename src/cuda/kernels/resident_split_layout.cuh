@@ -40,6 +40,7 @@ struct SplitLayout : Packing {
   // Where hidden units lie over K and V and one operand of theirs leaves room there, the feed-forward block has these
   // stages too, of each warpgroup, so that a block of weights is a round of its stages.
   int more_at = 0, more_stages = 0;
+  bool early_weights = false;  // they start before the cluster has met: where they are more urgent than the input
   bool look_ahead = false;     // for a tile, under the product before it
   bool vectors_ahead = false;  // a layer's are loaded under the layer before
 
@@ -49,8 +50,7 @@ struct SplitLayout : Packing {
   bool share_keys = false;
   int parts = 1, part_keys = 0, partial_bytes = 0;  // of the keys, each a warp's; what a part gives to the first
 
-  // What a pair exchanges, in fp16: this CTA's sums and the other's, behind attention, then behind the feed-forward
-  // block.
+  // The other half's sums, in fp16: behind attention, then behind the feed-forward block.
   int sums_at = 0, sums_bytes = 0;
 
   // K and V are sent by a warp that has nothing else to do, where there is one: asking for a copy takes a while.
@@ -85,6 +85,7 @@ struct SplitLayout : Packing {
     operand_bytes = 2 * rows * c.model;
     output_block = halves == 2 ? 2 : 3;
     group_tiles = units * (output_block + 1 + 2 * own_chunks);
+    early_weights = c.cluster >= 8;
     look_ahead = registers >= 128 && rows <= 64;
     vectors_ahead = look_ahead && chunks <= 8;
     attending = head > 64 || halves == 2 ? 4 * c.groups : 4;
@@ -120,7 +121,7 @@ struct SplitLayout : Packing {
     barriers_at = partials_at + (share_keys ? 4 * c.groups / attending * row_tiles * (parts - 1) * partial_bytes : 0);
     const int most_barrier_bytes = 8 * (2 * kMostStages + 6 + 17);
     sums_at = up(barriers_at + most_barrier_bytes, 16);
-    ring_at = up(sums_at + 4 * sums_bytes, 1024);
+    ring_at = up(sums_at + 2 * sums_bytes, 1024);
     stages = ring_at > kMostShared ? 0 : (kMostShared - ring_at) / stage_bytes;
     if (stages > kMostStages) stages = kMostStages;
     group_stages = stages / c.groups;  // each warpgroup's are a ring of their own: tiles may arrive out of order

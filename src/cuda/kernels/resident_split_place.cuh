@@ -30,6 +30,13 @@ __device__ __forceinline__ u32 cta_of(u32 token_rank) {
 }
 __device__ __forceinline__ u32 other_half() { return cluster_rank() ^ 1; }
 
+// Every thread, once, before it reaches into another CTA.
+template <typename S>
+__device__ __forceinline__ void meet_cluster() {
+  if constexpr (!S::l.early_weights) cluster_arrive_relaxed();
+  cluster_wait();
+}
+
 // The tokens of the CTA of some rank that are rows of K and V: those that exist, and what pads the last 16.
 template <typename S>
 __device__ __forceinline__ int keys_of(u32 rank) {

@@ -153,23 +153,15 @@ struct SplitProducts {
   // x += a sum of which each half of a pair has a part: both parts in fp16, for the same bits in both CTAs. `which` of
   // a layer's two sums.
   __device__ __forceinline__ void add_halves(float (&x)[kValues], const float (&d)[kValues], int which) const {
-    static_assert(S::l.halves == 1 || kPacked == 4);
-    using barriers = SplitBarriers<S>;
-    constexpr u32 kWarpBytes = 32 * 16;
-    const u32 ready = barriers::sums_ready(which), from_other = S::l.sums_bytes;
-    const u32 at = shared_base() + S::l.sums_at + 2 * which * S::l.sums_bytes + warp() * kWarpBytes;
-    const u32 mine = at + threadIdx.x % 32 * 16;
+    static_assert(kPacked == 4);
+    const u32 ready = SplitBarriers<S>::sums_ready(which);
+    const u32 at = shared_base() + S::l.sums_at + which * S::l.sums_bytes + threadIdx.x * 16;
     u32 a[kPacked];
     pack_rows(a, d);
     if (threadIdx.x == 0) mbarrier::arrive_expecting(ready, S::l.sums_bytes);
-    store_shared(mine,
-                 float4{__uint_as_float(a[0]), __uint_as_float(a[1]), __uint_as_float(a[2]), __uint_as_float(a[3])});
-    publish_shared_writes();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-      bulk_send(address_in(other_half(), at + from_other), at, kWarpBytes, address_in(other_half(), ready));
+    send_registers(address_in(other_half(), at), a, address_in(other_half(), ready));
     mbarrier::wait(ready, parity());
-    const float4 v = shared_floats(mine + from_other);
+    const float4 v = shared_floats(at);
     const u32 b[kPacked] = {__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)};
 #pragma unroll
     for (int i = 0; i < kPacked; ++i) {

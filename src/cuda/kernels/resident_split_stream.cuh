@@ -26,10 +26,9 @@ struct SplitBarriers {
   static __device__ __forceinline__ u32 more_empty(int stage) { return full(kFirstMore + kMore + stage); }
   // Nobody reads K and V any more.
   static __device__ __forceinline__ u32 keys_read() { return full(kFirstMore + 2 * kMore); }
-  // The other half's sums, of attention or of the feed-forward block, are there; it has all of this one's.
+  // The other half's sums, of attention or of the feed-forward block, are there.
   static __device__ __forceinline__ u32 sums_ready(int which) { return full(kFirstMore + which); }
-  static __device__ __forceinline__ u32 sums_taken() { return full(kFirstMore + 2); }
-  static constexpr int kCount = kFirstMore + (kMore > 0 ? 2 * kMore + 1 : S::l.halves == 2 ? 3 : 0);
+  static constexpr int kCount = kFirstMore + (kMore > 0 ? 2 * kMore + 1 : S::l.halves == 2 ? 2 : 0);
 
   // How many CTAs need this one's keys.
   static __device__ __forceinline__ int receivers() {
@@ -252,7 +251,10 @@ struct SplitConsumer {
     bool odd;
     int stage;
     find<kTile>(layer_parity, stage, odd);
-    if (threadIdx.x % 32 == 0) mbarrier::arrive(empty<kTile>(stage));
+    if (threadIdx.x % 32 == 0) {
+      mbarrier::wait(full<kTile>(stage), odd);
+      mbarrier::arrive(empty<kTile>(stage));
+    }
     if constexpr (!S::l.known_stages) {
       place += S::c.groups;
       if (place >= 2 * S::l.stages) place -= 2 * S::l.stages;

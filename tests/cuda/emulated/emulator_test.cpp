@@ -69,6 +69,24 @@ __global__ void ring(const u32* from, u32* to, int rounds, u32 ctas) {
   if (kFault != RingFault::leaves) cluster_barrier();
 }
 
+// The two CTAs of a cluster swap sixteen bytes a thread, when both have begun.
+enum class SwapFault { none, alone, no_wait, no_second_half };
+template <SwapFault kFault>
+__global__ void swap_registers(u32* values) {
+  const u32 base = dynamic_shared(), ready = base + 32 * 16, mine = base + threadIdx.x * 16;
+  if (threadIdx.x == 0) mbarrier::init(ready, 1), mbarrier::fence_init();
+  __syncwarp();
+  if (kFault != SwapFault::alone) cluster_arrive_relaxed();
+  if (threadIdx.x == 0) mbarrier::arrive_expecting(ready, 32 * 16);
+  if (kFault != SwapFault::alone) cluster_wait();
+  u32& value = values[blockIdx.x * 32 + threadIdx.x];
+  const u32 v[4] = {0, 0, 0, value}, other = cluster_rank() ^ 1;
+  send_registers(address_in(other, mine), v, address_in(other, ready));
+  if (kFault != SwapFault::no_wait) mbarrier::wait(ready, 0);
+  value = load_shared(mine + 12);
+  if (kFault == SwapFault::no_second_half) cluster_arrive_relaxed();
+}
+
 enum class Fault { one_waits, other_count, divergence, outside, misaligned, remote_in_own, polls };
 template <Fault kFault>
 __global__ void faulty() {
@@ -114,6 +132,7 @@ namespace {
 using emulator::emulate;
 using kernels::Fault;
 using kernels::RingFault;
+using kernels::SwapFault;
 
 template <bool kFaulty>
 bool sums_right(std::uint64_t seed) {
@@ -155,6 +174,25 @@ TEST(Emulator, ARingThatAClusterFills) {
   EXPECT_THAT(error_of(&ring_right<RingFault::too_many_arrivals>, 1), testing::HasSubstr("arrivals"));
   EXPECT_THAT(error_of(&ring_right<RingFault::no_release>, 1), testing::HasSubstr("deadlock"));
   EXPECT_THAT(error_of(&ring_right<RingFault::too_many_bytes>, 1), testing::HasSubstr("16 bytes are missing"));
+}
+
+template <SwapFault kFault>
+bool swaps_right(std::uint64_t seed) {
+  std::vector<std::uint32_t> values(64);
+  std::iota(values.begin(), values.end(), 1u);
+  emulate(&kernels::swap_registers<kFault>, {.blocks = 2, .threads = 32, .dynamic_shared_bytes = 520, .cluster = 2},
+          seed, values.data());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != (i + 32) % 64 + 1) return false;
+  }
+  return true;
+}
+
+TEST(Emulator, RegistersThatCtasSwap) {
+  EXPECT_EQ(wrong_runs(&swaps_right<SwapFault::none>), 0);
+  EXPECT_GT(wrong_runs(&swaps_right<SwapFault::alone>), kSeeds / 4);
+  EXPECT_GT(wrong_runs(&swaps_right<SwapFault::no_wait>), kSeeds / 2);
+  EXPECT_THAT(error_of(&swaps_right<SwapFault::no_second_half>, 1), testing::HasSubstr("between"));
 }
 
 template <Fault kFault>

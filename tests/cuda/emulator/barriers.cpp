@@ -46,7 +46,14 @@ int live_in_cluster() {
   return live;
 }
 
-void release_cluster() {
+void release_cluster_if_all_arrived() {
+  if (cluster->cluster_arrivals == 0 || cluster->cluster_arrivals != live_in_cluster()) return;
+  cluster->cluster_arrivals = 0;
+  for (const auto& cta : cluster->ctas) {
+    for (const auto& thread : cta->threads) {
+      if (thread->cluster_barrier == Thread::Cluster::arrived) thread->cluster_barrier = Thread::Cluster::met;
+    }
+  }
   for (Thread* thread : cluster->at_cluster_barrier) cluster->wake(thread);
   cluster->at_cluster_barrier.clear();
 }
@@ -109,15 +116,27 @@ bool named_barrier_any(std::uint32_t id, std::uint32_t threads, bool value) {
   return current->block_result != 0;
 }
 
-void cluster_barrier() {
-  cluster->at_cluster_barrier.push_back(current);
-  if (static_cast<int>(cluster->at_cluster_barrier.size()) == live_in_cluster()) {
-    cluster->at_cluster_barrier.pop_back();
-    release_cluster();
-    yield_sometimes();
-  } else {
+void cluster_arrive() {
+  if (current->cluster_barrier != Thread::Cluster::apart)
+    fail("barrier.cluster.arrive: a second time, with no wait between");
+  current->cluster_barrier = Thread::Cluster::arrived;
+  ++cluster->cluster_arrivals;
+  release_cluster_if_all_arrived();
+  yield_sometimes();
+}
+
+void cluster_wait() {
+  if (current->cluster_barrier == Thread::Cluster::apart) fail("barrier.cluster.wait: without an arrival");
+  if (current->cluster_barrier == Thread::Cluster::arrived) {
+    cluster->at_cluster_barrier.push_back(current);
     block({"the cluster's barrier"});
   }
+  current->cluster_barrier = Thread::Cluster::apart;
+}
+
+void cluster_barrier() {
+  cluster_arrive();
+  cluster_wait();
 }
 
 void after_exit(Thread& thread) {
@@ -126,8 +145,8 @@ void after_exit(Thread& thread) {
     if (barrier.waiting.empty() || barrier.threads != 0) continue;
     if (static_cast<int>(barrier.waiting.size()) == cta.live) release(barrier);
   }
-  const auto& waiting = cluster->at_cluster_barrier;
-  if (!waiting.empty() && static_cast<int>(waiting.size()) == live_in_cluster()) release_cluster();
+  if (thread.cluster_barrier != Thread::Cluster::apart) fail("a thread ends between barrier.cluster.arrive and wait");
+  release_cluster_if_all_arrived();
   finish_meetings(*thread.warp);
 }
 

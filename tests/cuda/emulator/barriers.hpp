@@ -16,6 +16,8 @@ bool sync_threads_or(bool value);
 void named_barrier(std::uint32_t id, std::uint32_t threads);
 bool named_barrier_any(std::uint32_t id, std::uint32_t threads, bool value);  // by any of them
 void cluster_barrier();
+void cluster_arrive();
+void cluster_wait();
 
 // A phase ends when its arrivals and its bytes are in: then the parity of `phase` is the next one's.
 struct MBarrier {

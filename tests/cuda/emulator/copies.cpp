@@ -1,6 +1,7 @@
 #include "cuda/emulator/copies.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "cuda/emulator/barriers.hpp"
@@ -109,6 +110,26 @@ void bulk_send(std::uint32_t to, std::uint32_t from, std::uint32_t bytes, std::u
   if (const std::string why = unpublished(*source.cta, source.offset, bytes); !why.empty()) fail("{}: {}", what, why);
   require_mbarrier(*done.cta, done.offset, what);
   transfer(*target.cta, target.offset, source.data, bytes, done.offset);
+}
+
+void send_registers(std::uint32_t to, const std::uint32_t (&values)[4], std::uint32_t barrier) {
+  const char* const what = "st.async";
+  const Location target = locate(to, 16, 16, what), done = locate(barrier, 8, 8, what);
+  if (target.cta != done.cta)
+    fail("{}: the bytes go to CTA {}, the barrier is CTA {}'s", what, target.cta->rank, done.cta->rank);
+  require_mbarrier(*done.cta, done.offset, what);
+  ++cluster->bulk_copies;
+  const auto arrive = [&cta = *target.cta, data = target.data, bytes = std::to_array(values), at = done.offset] {
+    --cluster->bulk_copies;
+    std::memcpy(data, bytes.data(), 16);
+    mbarrier_complete(cta, at, 16);
+  };
+  if (cluster->eager()) {
+    arrive();
+  } else {
+    cluster->under_way.emplace_back(arrive);
+  }
+  yield_sometimes();
 }
 
 void bulk_prefetch(const void* from, std::uint32_t bytes) {

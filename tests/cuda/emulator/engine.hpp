@@ -60,7 +60,8 @@ struct Thread {
     std::string to_string() const { return name + fmt::format(fmt::runtime(what), first, second); }
   } waits_for;
 
-  int block_result = 0;                    // of __syncthreads_or
+  int block_result = 0;  // of __syncthreads_or
+  enum class Cluster { apart, arrived, met } cluster_barrier = Cluster::apart;
   std::uint64_t polls = 0;                 // while nothing happened
   std::vector<std::uint32_t> unpublished;  // words of shared memory that it wrote since its last proxy fence
 
@@ -151,7 +152,8 @@ class Cluster {
   Random random;
   std::vector<std::function<void()>> under_way;  // what the hardware does on its own, each at any moment
   int bulk_copies = 0;                           // of these
-  std::vector<Thread*> at_cluster_barrier;
+  std::vector<Thread*> at_cluster_barrier;       // waiting
+  int cluster_arrivals = 0;
   std::uint64_t events = 0;  // that something happened which others may wait for
   // Drawn for the whole run: of four, how often work of the hardware is done at once, and is its destination spoilt
   // before.

@@ -14,6 +14,8 @@ inline u32 cluster_rank_anew() { return cluster_rank(); }
 
 inline void cluster_barrier() { emulator::cluster_barrier(); }
 inline void cluster_barrier_relaxed() { emulator::cluster_barrier(); }
+inline void cluster_arrive_relaxed() { emulator::cluster_arrive(); }
+inline void cluster_wait() { emulator::cluster_wait(); }
 inline void named_barrier(u32 id, u32 threads) { emulator::named_barrier(id, threads); }
 inline bool named_barrier_any(u32 id, u32 threads, bool value) {
   return emulator::named_barrier_any(id, threads, value);
