@@ -163,18 +163,19 @@ struct WideGroup : WideAttention<S> {
               others = shared_base() + S::l.other_moments_at;
     store_warp_moments(warps + (4 * group + warp()) * (8 * S::l.rows));
     meet();
-    if (group == 0) {
-      const int token = threadIdx.x;
+    if (group == 0 && warp() < S::l.token_warps) {
+      const int token = threadIdx.x, first = 32 * warp();
       Moments m{};
       if (token < S::l.rows) {
         m = load_moments(warps + 8 * token);
         store_pair(own + 8 * token, m.mean, m.squares);
       }
       publish_shared_writes();
-      meet_group();
-      if (elected()) {
-        mbarrier::arrive_expecting(barriers::moments_full(), 8 * S::l.rows);
-        send(others, own, 8 * S::l.rows, barriers::moments_full());
+      __syncwarp();
+      if (lane() == 0) {
+        const u32 bytes = 8 * min(32, S::l.rows - first);
+        mbarrier::arrive_expecting(barriers::moments_full(), bytes);
+        send(others + 8 * first, own + 8 * first, bytes, barriers::moments_full());
       }
       mbarrier::wait(barriers::moments_full(), progress & 1);
       if (token < S::l.rows) {

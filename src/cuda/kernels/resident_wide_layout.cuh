@@ -21,9 +21,10 @@ GNOMON_ANYWHERE constexpr int wide_rows(int seq) {
 }
 
 struct WideLayout : Packing {
-  int rows = 0;    // tokens: the N of the products
-  int panels = 0;  // of 64 features each, in a CTA's half
-  int steps = 0;   // of the feed-forward block: 256 hidden units each, 64 of each warpgroup
+  int rows = 0;         // tokens: the N of the products
+  int panels = 0;       // of 64 features each, in a CTA's half
+  int steps = 0;        // of the feed-forward block: 256 hidden units each, 64 of each warpgroup
+  int token_warps = 0;  // that have a token for each of their lanes, the last one for some
 
   // Shared memory, in bytes. The operand of the products: a panel of all tokens for each 64 features, this CTA's half
   // first. Four panels that both CTAs exchange, two of this one's warpgroups and two of the other's: heads' outputs,
@@ -41,6 +42,7 @@ struct WideLayout : Packing {
     rows = wide_rows(c.seq);
     panels = c.model / 128;
     steps = c.hidden / 256;
+    token_warps = (rows + 31) / 32;
     panel_bytes = rows * 128;
     exchange_at = 2 * panels * panel_bytes;
     ring_at = exchange_at + 4 * panel_bytes;

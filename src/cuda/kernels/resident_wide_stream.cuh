@@ -28,7 +28,7 @@ struct WideBarriers {
     mbarrier::init(operand_full(), 2 * S::l.kGroups);
     mbarrier::init(exchange_full(), S::l.kGroups);
     mbarrier::init(exchange_free(), 2 * S::l.kGroups);
-    mbarrier::init(moments_full(), 1);
+    mbarrier::init(moments_full(), S::l.token_warps);
     for (int i = 0; i < S::l.kGroups; ++i) mbarrier::init(values_free(i), 4);
     mbarrier::fence_init();
   }
