@@ -1,6 +1,6 @@
 // Times of the resident kernel alone, in every form that runs on a shape of the suite. Whether they are right is the
 // tests' business (gnomon_test_cuda --gtest_filter=Resident*). usage: gnomon_cuda_resident [SHAPE...] [WORD]; without
-// a shape: 1 to 8; with a word: forms whose names begin with it
+// a shape: 1 to 9; with a word: forms whose names begin with it
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -101,7 +101,7 @@ int main(int count, char** arguments) {
       word = arguments[i];
     }
   }
-  if (shapes.empty()) shapes = {1, 2, 3, 4, 5, 6, 7, 8};
+  if (shapes.empty()) shapes = {1, 2, 3, 4, 5, 6, 7, 8, 9};
   try {
     gnomon::cuda::run(shapes, word);
   } catch (const std::exception& error) {

@@ -16,6 +16,15 @@ inline cuda::ResidentSpec spec_of(const Problem& problem) {
   return {problem.config, problem.batch, problem.seq, problem.mask};
 }
 
+// For what is decided without a device.
+inline cuda::DeviceProperties hopper() {
+  cuda::DeviceProperties p;
+  p.major = 9, p.multiprocessors = 132, p.max_shared_bytes = 232448;
+  p.clock_hz = 1.98e9, p.memory_bytes_per_second = 4.8e12;
+  p.l2_bytes = std::int64_t{60} << 20, p.total_bytes = std::int64_t{140} << 30;
+  return p;
+}
+
 template <typename T>
 T one_of(Rng& rng, std::initializer_list<T> values) {
   return values.begin()[rng() % values.size()];

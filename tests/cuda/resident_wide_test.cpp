@@ -47,14 +47,6 @@ TEST_F(ResidentWide, RandomStacks) {
   }
 }
 
-cuda::DeviceProperties hopper() {
-  cuda::DeviceProperties p;
-  p.major = 9, p.multiprocessors = 132, p.max_shared_bytes = 232448;
-  p.clock_hz = 1.98e9, p.memory_bytes_per_second = 4.8e12;
-  p.l2_bytes = std::int64_t{60} << 20, p.total_bytes = std::int64_t{140} << 30;
-  return p;
-}
-
 TEST(ResidentWideForm, SaysWhyNot) {
   cuda::DeviceProperties device = hopper();
   ResidentSpec spec{.config = {.d_model = 512, .n_heads = 8, .d_ff = 2048}, .batch = 64, .seq = 100};

@@ -1,6 +1,8 @@
 // The resident stack on the emulator: a Stack type says the problem, which is packed, run and judged.
 #pragma once
 
+#include <limits>
+
 #include "cuda/emulator/emulate.hpp"
 #include "cuda/random_stacks.hpp"
 #include "cuda/resident_problem.hpp"
@@ -127,6 +129,33 @@ void expect_resident_right(std::int64_t batch, std::int64_t layers, MaskKind kin
       fmt::format("{}, g{}-c{}{}", p.name, S::c.groups, S::c.cluster, S::c.paired_activation ? "-paired" : ""));
   const std::int64_t filled = (batch + S::l.sequences - 1) / S::l.sequences;
   expect_right<S>(&kernels::resident::resident_stack<S>, p, seed, std::min<std::int64_t>(clusters, filled));
+}
+
+// A row outside the range, or NaN in a sequence, is told; and NaN stays in its sequence, which others share a block or
+// a cluster with before and after. `S`: the stack, or what run_stack takes in its place.
+template <typename S>
+void expect_flags(void (*kernel)(kernels::resident::Call), std::int64_t layers, std::size_t bad_token, double bound) {
+  ResidentProblem p(problem_of(S::c, 3, layers), MaskKind::all_true, 1);
+  const auto run = [&](float least, float greatest) {
+    const float range[] = {least, greatest};
+    return run_stack<S>(kernel, p, 1, 1, range);
+  };
+  EXPECT_EQ(run(0.5f, 1.5f).flags, 0u);
+  EXPECT_EQ(run(0.5f, 1.0f).flags, kernels::kOutsideRange);
+  EXPECT_EQ(run(1.0f, 1.5f).flags, kernels::kOutsideRange);
+
+  set_value(p.input.view(), 1, static_cast<std::int64_t>(bad_token), 7, std::numeric_limits<double>::quiet_NaN());
+  const Outcome o = run(0.5f, 1.5f);
+  EXPECT_EQ(o.flags, kernels::kOutsideRange | kernels::kOutputNotFinite);
+  constexpr std::size_t kModel = S::c.model, kSeq = S::c.seq;
+  for (std::size_t i = 0; i < o.output.size(); ++i) {
+    const std::size_t sequence = i / (kSeq * kModel), token = i / kModel % kSeq;
+    if (sequence != 1) {
+      ASSERT_NEAR(o.output[i], p.expected[i], bound) << sequence << ", " << token;
+    } else if (token == bad_token) {
+      ASSERT_TRUE(std::isnan(o.output[i]));
+    }
+  }
 }
 
 }  // namespace gnomon::test

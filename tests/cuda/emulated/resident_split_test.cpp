@@ -115,30 +115,9 @@ TEST(EmulatedSplit, Wide) {
   }
 }
 
-// A row outside the range, or NaN in a sequence, is told; and NaN stays in its sequence, which others share a cluster
-// with before and after.
 TEST(EmulatedSplit, Flags) {
   using S = SplitStack<61, 64, 4, 128, true, true, false, false, 0, 4>;
-  ResidentProblem p(problem_of(S::c, 3, 2), MaskKind::all_true, 1);
-  const auto run = [&](float least, float greatest) {
-    const float range[] = {least, greatest};
-    return run_stack<S>(&kernels::resident::resident_split<S>, p, 1, 1, range);
-  };
-  EXPECT_EQ(run(0.5f, 1.5f).flags, 0u);
-  EXPECT_EQ(run(0.5f, 1.0f).flags, kernels::kOutsideRange);
-  EXPECT_EQ(run(1.0f, 1.5f).flags, kernels::kOutsideRange);
-
-  set_value(p.input.view(), 1, 40, 7, std::numeric_limits<double>::quiet_NaN());
-  const Outcome o = run(0.5f, 1.5f);
-  EXPECT_EQ(o.flags, kernels::kOutsideRange | kernels::kOutputNotFinite);
-  for (std::size_t i = 0; i < o.output.size(); ++i) {
-    const std::size_t sequence = i / (61 * 64), token = i / 64 % 61;
-    if (sequence != 1) {
-      ASSERT_NEAR(o.output[i], p.expected[i], 2e-3) << sequence << ", " << token;
-    } else if (token == 40) {
-      ASSERT_TRUE(std::isnan(o.output[i]));
-    }
-  }
+  expect_flags<S>(&kernels::resident::resident_split<S>, 2, 40, 2e-3);
 }
 
 }  // namespace
