@@ -123,9 +123,12 @@ std::vector<ResidentForm> resident_forms(const ResidentSpec& spec, const DeviceP
       if (!refuses_resident(spec, one, device)) forms.push_back(one);
     }
   }
-  // More than two CTAs share a sequence at a loss to what they do together: only where all sequences run at once.
+  // More than two CTAs share a sequence at a loss to what they do together: only where all sequences run at once. Of
+  // large clusters a device holds fewer than it has multiprocessors for: an H200 fifteen of eight, and seven of
+  // sixteen.
   for (const ResidentForm& form : split_forms(spec, device)) {
-    if (form.cluster <= 2 || spec.batch * form.cluster <= device.multiprocessors) forms.push_back(form);
+    const int left = form.cluster > 8 ? form.cluster : 0;
+    if (form.cluster <= 2 || spec.batch * form.cluster <= device.multiprocessors - left) forms.push_back(form);
   }
   if (forms.empty()) forms = wide_forms(spec, device);
   if (forms.empty()) return portable_forms(spec, device);  // elsewhere the others win

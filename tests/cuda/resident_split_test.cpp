@@ -80,7 +80,8 @@ TEST(ResidentSplitForms, SayWhyNot) {
     spec.batch = 1;
     return forms;
   };
-  EXPECT_EQ(offered(8), (std::vector{split(16), split(8), split(4), split(2), split(1)}));
+  EXPECT_EQ(offered(7), (std::vector{split(16), split(8), split(4), split(2), split(1)}));
+  EXPECT_EQ(offered(8), (std::vector{split(8), split(4), split(2), split(1)}));
   EXPECT_EQ(offered(16), (std::vector{split(8), split(4), split(2), split(1)}));
   EXPECT_EQ(offered(17), (std::vector{split(4), split(2), split(1)}));
   EXPECT_EQ(offered(1000), (std::vector{split(2), split(1)}));

@@ -154,22 +154,22 @@ struct WideGroup : WideAttention<S> {
     return {mean, squares};
   }
 
-  // A thread for each token gets what is known of it: finish(token, mean, variance). Warps' moments lie over the
-  // exchanged panels, which nobody reads now.
+  // A thread for each token gets what is known of it: finish(token, mean, variance). Warps' moments lie over what the
+  // other CTA gave last: that has been read here, while what this one gave may still be on its way. The other gives
+  // anew only after it has this one's moments.
   template <typename Finish>
   __device__ __forceinline__ void over_tokens(Finish&& finish) {
     meet();
-    const u32 warps = exchange_panel(0), own = shared_base() + S::l.moments_at,
+    const u32 warps = exchange_panel(S::l.kGroups), own = shared_base() + S::l.moments_at,
               others = shared_base() + S::l.other_moments_at;
     store_warp_moments(warps + (4 * group + warp()) * (8 * S::l.rows));
     meet();
     if (group == 0 && warp() < S::l.token_warps) {
       const int token = threadIdx.x, first = 32 * warp();
       Moments m{};
-      if (token < S::l.rows) {
-        m = load_moments(warps + 8 * token);
-        store_pair(own + 8 * token, m.mean, m.squares);
-      }
+      if (token < S::l.rows) m = load_moments(warps + 8 * token);
+      mbarrier::wait(barriers::moments_read(), progress & 1 ^ 1);  // the last ones: they lie here and there
+      if (token < S::l.rows) store_pair(own + 8 * token, m.mean, m.squares);
       publish_shared_writes();
       __syncwarp();
       if (lane() == 0) {
@@ -183,6 +183,8 @@ struct WideGroup : WideAttention<S> {
         m = merged(m, Moments{other.x, other.y}, S::c.model / 2);
         finish(token, m.mean, m.squares * (1.0f / S::c.model));
       }
+      __syncwarp();
+      if (lane() == 0) mbarrier::arrive_remote(address_in(rank() ^ 1, barriers::moments_read()));
     }
     progress ^= 1;
     meet();

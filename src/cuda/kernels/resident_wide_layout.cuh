@@ -54,7 +54,7 @@ struct WideLayout : Packing {
     unread_at = tokens_at + 8 * rows;
     masks_at = unread_at + 8 * 128;
     barriers_at = masks_at + 16;
-    shared_bytes = barriers_at + 8 * (2 * stages + 4 + kGroups);
+    shared_bytes = barriers_at + 8 * (2 * stages + 5 + kGroups);
   }
 };
 

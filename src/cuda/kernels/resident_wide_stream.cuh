@@ -18,10 +18,11 @@ struct WideBarriers {
   // The exchanged panels are there, and have been read by all warpgroups of the cluster.
   static __device__ __forceinline__ u32 exchange_full() { return at(2 * S::l.stages + 1); }
   static __device__ __forceinline__ u32 exchange_free() { return at(2 * S::l.stages + 2); }
-  // The other CTA's statistics are there.
+  // The other CTA's statistics are there; the other CTA has read this one's.
   static __device__ __forceinline__ u32 moments_full() { return at(2 * S::l.stages + 3); }
+  static __device__ __forceinline__ u32 moments_read() { return at(2 * S::l.stages + 4); }
   // The other CTA's warpgroup has read V, over which a head's output goes.
-  static __device__ __forceinline__ u32 values_free(int group) { return at(2 * S::l.stages + 4 + group); }
+  static __device__ __forceinline__ u32 values_free(int group) { return at(2 * S::l.stages + 5 + group); }
 
   static __device__ __forceinline__ void init() {
     for (int i = 0; i < S::l.stages; ++i) mbarrier::init(full(i), 1), mbarrier::init(empty(i), 4);
@@ -29,6 +30,7 @@ struct WideBarriers {
     mbarrier::init(exchange_full(), S::l.kGroups);
     mbarrier::init(exchange_free(), 2 * S::l.kGroups);
     mbarrier::init(moments_full(), S::l.token_warps);
+    mbarrier::init(moments_read(), S::l.token_warps);
     for (int i = 0; i < S::l.kGroups; ++i) mbarrier::init(values_free(i), 4);
     mbarrier::fence_init();
   }

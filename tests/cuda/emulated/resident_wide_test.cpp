@@ -25,6 +25,8 @@ TEST(EmulatedWide, TheSuitesShape) {
 TEST(EmulatedWide, SequencesInTurn) {
   expect_wide_right<WideStack<100, 512, 8, 512, true, false, true, false, 0>>(3, 2, MaskKind::all_true, 1, 2);
   expect_wide_right<WideStack<71, 512, 8, 512, false, true, true, false, 1>>(3, 1, MaskKind::all_true, 2, 2);
+  for (std::uint64_t seed = 0; seed < 4; ++seed)
+    expect_wide_right<WideStack<40, 512, 8, 512, true, false, true, false, 2>>(5, 1, MaskKind::all_true, 20 + seed, 2);
 }
 
 TEST(EmulatedWide, EveryMask) {
