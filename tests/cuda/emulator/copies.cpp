@@ -30,8 +30,21 @@ void require_sixteens(const char* what, std::uint64_t from, std::uint32_t bytes)
     fail("{}: {} bytes from {:#x}: both must be multiples of 16", what, bytes, from);
 }
 
+// The bytes of a copy that lie in a CTA's shared memory, or in device memory, which has no `shared`.
+struct Source {
+  const unsigned char* data;
+  SharedBytes* shared = nullptr;
+  std::uint32_t offset = 0;
+
+  void count(std::uint32_t at, std::uint32_t bytes, int by) const {
+    if (!shared) return;
+    for (std::uint32_t word = (offset + at) / 4; word < (offset + at + bytes) / 4; ++word)
+      shared->to_be_read[word] = static_cast<std::uint8_t>(shared->to_be_read[word] + by);
+  }
+};
+
 // Arrives in pieces, each at a moment of its own.
-void transfer(Cta& cta, std::uint32_t offset, const unsigned char* from, std::uint32_t bytes, std::uint32_t barrier) {
+void transfer(Cta& cta, std::uint32_t offset, const Source& from, std::uint32_t bytes, std::uint32_t barrier) {
   unsigned char* const to = cta.shared->data + offset;
   auto& words = cta.shared->words;
   std::fill(words.begin() + offset / 4, words.begin() + (offset + bytes) / 4, std::uint16_t{0});
@@ -40,9 +53,11 @@ void transfer(Cta& cta, std::uint32_t offset, const unsigned char* from, std::ui
   for (std::uint32_t done = 0; done < bytes; --pieces) {
     const std::uint32_t rest = bytes - done, size = pieces <= 1 ? rest : std::min(rest, rest / pieces / 16 * 16 + 16);
     ++cluster->bulk_copies;
-    const auto arrive = [&cta, to = to + done, from = from + done, size, barrier] {
+    from.count(done, size, 1);
+    const auto arrive = [&cta, to = to + done, from, done, size, barrier] {
       --cluster->bulk_copies;
-      std::memcpy(to, from, size);
+      from.count(done, size, -1);
+      std::memcpy(to, from.data + done, size);
       mbarrier_complete(cta, barrier, size);
     };
     done += size;
@@ -88,7 +103,7 @@ void bulk_load(std::uint32_t to, const void* from, std::uint32_t bytes, std::uin
   const auto* const bytes_from = static_cast<const unsigned char*>(from);
   if (ranks == kOwnCta) {
     require_mbarrier(*current->cta, barrier_offset, what);
-    return transfer(*current->cta, offset, bytes_from, bytes, barrier_offset);
+    return transfer(*current->cta, offset, {bytes_from}, bytes, barrier_offset);
   }
   if (ranks >> cluster->ctas.size() != 0)
     fail("{}: to the CTAs of mask {:#x}, the cluster has {}", what, ranks, cluster->ctas.size());
@@ -96,7 +111,7 @@ void bulk_load(std::uint32_t to, const void* from, std::uint32_t bytes, std::uin
     if (!(ranks >> cta->rank & 1)) continue;
     if (cta->live == 0) fail("{}: CTA {} has ended, its shared memory is gone", what, cta->rank);
     require_mbarrier(*cta, barrier_offset, what);
-    transfer(*cta, offset, bytes_from, bytes, barrier_offset);
+    transfer(*cta, offset, {bytes_from}, bytes, barrier_offset);
   }
 }
 
@@ -109,7 +124,7 @@ void bulk_send(std::uint32_t to, std::uint32_t from, std::uint32_t bytes, std::u
     fail("{}: the bytes go to CTA {}, the barrier is CTA {}'s", what, target.cta->rank, done.cta->rank);
   if (const std::string why = unpublished(*source.cta, source.offset, bytes); !why.empty()) fail("{}: {}", what, why);
   require_mbarrier(*done.cta, done.offset, what);
-  transfer(*target.cta, target.offset, source.data, bytes, done.offset);
+  transfer(*target.cta, target.offset, {source.data, source.cta->shared.get(), source.offset}, bytes, done.offset);
 }
 
 void send_registers(std::uint32_t to, const std::uint32_t (&values)[4], std::uint32_t barrier) {

@@ -72,6 +72,7 @@ Cluster::Cluster(const Shape& shape, std::uint64_t seed, std::int64_t first_bloc
       seed_(seed),
       body_(body) {
   eagerness = random.below(5);
+  lag = random.below(2) == 0 ? 16 : 1 << 16;
   spoils = random.below(5);
   order = std::array{Order::any, Order::of_two, Order::strict}[random.below(3)];
   std::size_t stack = 0;
@@ -159,7 +160,7 @@ std::size_t Cluster::pick(const Cta& cta) {
 }
 
 Thread* Cluster::choose(int rank) {
-  for (;;) {
+  for (bool idle = false;;) {
     if (error_) {
       for (const auto& cta : ctas) {
         for (const auto& thread : cta->threads) {
@@ -168,7 +169,7 @@ Thread* Cluster::choose(int rank) {
       }
       return nullptr;
     }
-    if (!under_way.empty() && random.once_in(16)) {
+    if (!under_way.empty() && (idle || random.once_in(lag))) {
       const std::size_t i = random.below(under_way.size());
       std::swap(under_way[i], under_way.back());
       const auto work = std::move(under_way.back());
@@ -187,6 +188,7 @@ Thread* Cluster::choose(int rank) {
     if (cta->runnable.empty()) {
       if (std::ranges::all_of(ctas, [](const auto& c) { return c->live == 0; })) return nullptr;
       if (under_way.empty()) throw_internal("{}", deadlock());
+      idle = true;
       continue;
     }
     if (random.once_in(order == Order::strict ? 4096 : 256)) draw_urgencies(*cta);

@@ -158,6 +158,9 @@ class Cluster {
   // Drawn for the whole run: of four, how often work of the hardware is done at once, and is its destination spoilt
   // before.
   std::uint64_t eagerness = 0, spoils = 0;
+  // One switch of threads in so many ends some of that work; when no thread can go on, some ends at once. Where it is
+  // many, a copy that nobody waits for lasts as long as it can.
+  std::uint64_t lag = 16;
   // By what the next thread is drawn: any; the more urgent of two; or always the most urgent, so that others fall
   // behind as far as they can.
   enum class Order { any, of_two, strict } order = Order::any;

@@ -54,6 +54,7 @@ SharedBytes::SharedBytes(int bytes) : data(gnomon_emulated_shared), size(static_
   std::memset(data + size, kNobody, kGuard);
   ASAN_POISON_MEMORY_REGION(data + (size + 7) / 8 * 8, sizeof gnomon_emulated_shared - (size + 7) / 8 * 8);
   words.assign((size + 3) / 4, 0);
+  to_be_read.assign(words.size(), 0);
 }
 
 void SharedBytes::check_end() const {
@@ -102,6 +103,8 @@ void ordinary_write(std::uint32_t address, const void* from, std::uint32_t bytes
   for (std::uint32_t word = to.offset / 4; word < (to.offset + bytes + 3) / 4; ++word) {
     std::uint16_t& mark = shared.words[word];
     if (mark == SharedBytes::kBarrier) fail("{}: at {:#x}, where a barrier lies", what, address);
+    if (shared.to_be_read[word] != 0)
+      fail("{}: at {:#x}, which a copy to another CTA may still have to read", what, address);
     if (mark != current->number + 1) {
       mark = static_cast<std::uint16_t>(current->number + 1);
       current->unpublished.push_back(word);

@@ -24,6 +24,7 @@ struct SharedBytes {
   // kBarrier.
   static constexpr std::uint16_t kBarrier = 0xffff;
   std::vector<std::uint16_t> words;
+  std::vector<std::uint8_t> to_be_read;  // of each word: copies under way to other CTAs that may not have read it yet
 };
 
 struct Location {
