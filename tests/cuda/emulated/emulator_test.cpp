@@ -87,6 +87,33 @@ __global__ void swap_registers(u32* values) {
   if (kFault == SwapFault::no_second_half) cluster_arrive_relaxed();
 }
 
+// The two CTAs of a cluster give each other 512 bytes in turns, from one place to one place.
+enum class CopyFault { none, source_reused };
+template <CopyFault kFault>
+__global__ void swap_copies(u32* values, int rounds) {
+  const u32 base = dynamic_shared(), there = base + 512, full = base + 1024, read = full + 8;
+  if (threadIdx.x == 0) mbarrier::init(full, 1), mbarrier::init(read, 1), mbarrier::fence_init();
+  cluster_barrier();
+  const u32 other = cluster_rank() ^ 1;
+  u32 value = values[blockIdx.x * 32 + threadIdx.x];
+  for (int round = 0; round < rounds; ++round) {
+    if (kFault != CopyFault::source_reused) mbarrier::wait(read, round % 2 ^ 1);
+    for (u32 i = 0; i < 4; ++i) store_shared(base + 16 * threadIdx.x + 4 * i, value);
+    publish_shared_writes();
+    __syncwarp();
+    if (threadIdx.x == 0) {
+      mbarrier::arrive_expecting(full, 512);
+      bulk_send(address_in(other, there), base, 512, address_in(other, full));
+    }
+    mbarrier::wait(full, round % 2);
+    value = load_shared(there + 16 * threadIdx.x + 12) + 1;
+    __syncwarp();
+    if (threadIdx.x == 0) mbarrier::arrive_remote(address_in(other, read));
+  }
+  values[blockIdx.x * 32 + threadIdx.x] = value;
+  cluster_barrier();
+}
+
 enum class Fault { one_waits, other_count, divergence, outside, misaligned, remote_in_own, polls };
 template <Fault kFault>
 __global__ void faulty() {
@@ -130,6 +157,7 @@ namespace gnomon::test {
 namespace {
 
 using emulator::emulate;
+using kernels::CopyFault;
 using kernels::Fault;
 using kernels::RingFault;
 using kernels::SwapFault;
@@ -193,6 +221,23 @@ TEST(Emulator, RegistersThatCtasSwap) {
   EXPECT_GT(wrong_runs(&swaps_right<SwapFault::alone>), kSeeds / 4);
   EXPECT_GT(wrong_runs(&swaps_right<SwapFault::no_wait>), kSeeds / 2);
   EXPECT_THAT(error_of(&swaps_right<SwapFault::no_second_half>, 1), testing::HasSubstr("between"));
+}
+
+template <CopyFault kFault>
+bool copies_right(std::uint64_t seed) {
+  std::vector<std::uint32_t> values(64);
+  std::iota(values.begin(), values.end(), 1u);
+  emulate(&kernels::swap_copies<kFault>, {.blocks = 2, .threads = 32, .dynamic_shared_bytes = 1040, .cluster = 2}, seed,
+          values.data(), 5);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != (i + 32) % 64 + 1 + 5) return false;
+  }
+  return true;
+}
+
+TEST(Emulator, CopiesWhoseSourceIsReused) {
+  EXPECT_EQ(wrong_runs(&copies_right<CopyFault::none>), 0);
+  EXPECT_GT(wrong_runs(&copies_right<CopyFault::source_reused>), kSeeds / 8);
 }
 
 template <Fault kFault>
