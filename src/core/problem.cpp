@@ -142,6 +142,19 @@ double flops(const Problem& problem) {
                                      static_cast<double>(problem.config.d_model);
 }
 
+double plain_flops(const Problem& problem) {
+  Problem full = problem;
+  full.config.causal = false;
+  return flops(full);
+}
+
+double plain_bytes(const Problem& problem) {
+  const StackConfig& c = problem.config;
+  const double scores = static_cast<double>(problem.batch * c.n_heads) * static_cast<double>(problem.seq) *
+                        static_cast<double>(problem.seq);
+  return static_cast<double>(c.layers) * sizeof(float) * (12 * scores + 40 * static_cast<double>(problem.elements()));
+}
+
 void check(const Problem& problem) {
   check(problem.config);
   check(problem.contract);

@@ -35,6 +35,10 @@ struct Problem {
 double flops(const Problem& problem);
 double linear_flops(const Problem& problem);  // the six projections alone
 double ffn_flops(const Problem& problem);     // the last two of them
+// Of the reference path, which computes what a causal mask hides too: 12 passes over the scores and 40 over the
+// activation, in fp32.
+double plain_flops(const Problem& problem);
+double plain_bytes(const Problem& problem);
 
 void check(const Problem& problem);              // caller error with values
 std::string to_string(const Problem& problem);   // canonical: parse_problem(to_string(p)) == p

@@ -158,17 +158,9 @@ Candidate forced_candidate(const Choices& choices, const std::vector<Choice>& fo
   return to_candidate(choices).with(changes).with(forced);
 }
 
-// Products at half of a core's measured peak on each thread, and 12 passes over the scores and 40 over the activation
-// at 40 GB/s.
+// Products at half of a core's measured peak on each thread, and passes at 40 GB/s.
 double plain_seconds(const Problem& problem, int threads) {
-  const StackConfig& c = problem.config;
-  Problem full = problem;
-  full.config.causal = false;  // the plain path computes the masked half too
-  const double layers = static_cast<double>(c.layers);
-  const double scores = static_cast<double>(problem.batch * c.n_heads) * static_cast<double>(problem.seq) *
-                        static_cast<double>(problem.seq);
-  const double bytes = layers * sizeof(float) * (12 * scores + 40 * static_cast<double>(problem.elements()));
-  return flops(full) / (0.5 * threads * product_peak(1)) + bytes / 40e9;
+  return plain_flops(problem) / (0.5 * threads * product_peak(1)) + plain_bytes(problem) / 40e9;
 }
 
 std::vector<Group> search_groups(const Problem& problem, const Choices& incumbent, int threads) {

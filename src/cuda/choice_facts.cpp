@@ -35,18 +35,12 @@ bool has_paired_activation(const Choices& c) {
   return c.path == Path::resident && form && form->paired_activation;
 }
 
-// Products at half of the FMA units' peak, twelve passes over the scores and forty over the activation at half of the
-// memory's, and five microseconds for each of some forty launches in a layer.
+// Products at half of the FMA units' peak, passes at half of the memory's, and five microseconds for each of some forty
+// launches in a layer.
 double plain_seconds(const Problem& problem, const DeviceProperties& device) {
-  const StackConfig& c = problem.config;
-  Problem full = problem;
-  full.config.causal = false;  // the plain path computes the masked half too
-  const double layers = static_cast<double>(c.layers);
-  const double scores = static_cast<double>(problem.batch * c.n_heads) * static_cast<double>(problem.seq) *
-                        static_cast<double>(problem.seq);
-  const double bytes = layers * sizeof(float) * (12 * scores + 40 * static_cast<double>(problem.elements()));
-  return flops(full) / (0.5 * product_peak(Precision::fp32, device)) + bytes / (0.5 * device.memory_bytes_per_second) +
-         layers * 40 * 5e-6;
+  return plain_flops(problem) / (0.5 * product_peak(Precision::fp32, device)) +
+         plain_bytes(problem) / (0.5 * device.memory_bytes_per_second) +
+         static_cast<double>(problem.config.layers) * 40 * 5e-6;
 }
 
 std::vector<std::string> approximations(const StackConfig& config, const Choices& c) {

@@ -36,13 +36,9 @@ Launch<kernels::NormRows> norm_rows(KernelLibrary& library, const NormTypes& typ
   const std::int64_t rows_at_once = chunks * vec <= kOfARow && types.branch ? 2 : 1;
   const std::int64_t rows_per_block = threads / lanes * rows_at_once;
   Launch<kernels::NormRows> launch;
-  const auto name = [&](auto... last) {
-    return instantiate("norm.cuh", "norm_rows", types.residual, types.branch, types.narrow, types.out, vec,
-                       static_cast<int>(lanes), static_cast<int>(chunks), static_cast<int>(rows_at_once), last...);
-  };
-  launch.kernel = &library.get(branch_step != 1  ? name(types.remainder, branch_step)
-                               : types.remainder ? name(true)
-                                                 : name());
+  launch.kernel = &library.get(instantiate("norm.cuh", "norm_rows", types.residual, types.branch, types.narrow,
+                                           types.out, vec, static_cast<int>(lanes), static_cast<int>(chunks),
+                                           static_cast<int>(rows_at_once), types.remainder, branch_step));
   launch.shape = {.blocks = (rows + rows_per_block - 1) / rows_per_block, .threads = static_cast<int>(threads)};
   launch.params.residual_strides = launch.params.to_strides = contiguous_rows(rows, width);
   launch.params.rows = rows;

@@ -87,9 +87,11 @@ std::optional<ResidentForm> ResidentForm::parse(std::string_view text) {
   return {};
 }
 
-ResidentForm usual_form(const DeviceProperties& device) {
-  if (device.major == 9 && device.minor == 0) return {};
-  return {.groups = 1, .portable = true};
+ResidentForm usual_form(const ResidentSpec& spec, const DeviceProperties& device) {
+  if (device.major != 9 || device.minor != 0) return {.groups = 1, .portable = true};
+  if (spec.config.d_model == 256) return {.cluster = 2, .split = true};
+  if (spec.config.d_model == 512) return {.cluster = 2, .wide = true};
+  return {};
 }
 
 std::optional<std::string> refuses_resident(const ResidentSpec& spec, const ResidentForm& form,

@@ -35,7 +35,7 @@ struct ResidentForm {
 };
 
 // Whose refusal says why a device has none for a problem.
-ResidentForm usual_form(const DeviceProperties& device);
+ResidentForm usual_form(const ResidentSpec& spec, const DeviceProperties& device);
 std::optional<std::string> refuses_resident(const ResidentSpec& spec, const ResidentForm& form,
                                             const DeviceProperties& device);
 // Those that can run and may be the fastest, the one to begin with first.

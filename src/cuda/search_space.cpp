@@ -78,7 +78,11 @@ std::optional<std::string> refuses_as_resident(const Problem& problem, const Con
   const ResidentSpec spec = resident_spec(problem, slice_of(problem, c));
   const auto form = form_of(c, spec, device);
   if (!form && c.tile != "first") return fmt::format("tile: '{}' is no form of the resident kernel", c.tile);
-  if (const auto reason = refuses_resident(spec, form.value_or(usual_form(device)), device)) return reason;
+  const ResidentForm one = form.value_or(usual_form(spec, device));
+  if (const auto reason = refuses_resident(spec, one, device)) return reason;
+  if (!form)
+    return fmt::format("tile=first: no form of the resident kernel is tried for {} sequences; tile={} can run them",
+                       spec.batch, one.to_string());
   if (constraints.exact_activation && has_paired_activation(c))
     return "exact_activation is demanded: this form computes the activation in fp16";
   return {};

@@ -195,6 +195,9 @@ TEST(CudaSearchSpace, TheResidentKernelIsTheEstimateWhereItRuns) {
   EXPECT_THAT(reason("b64 s100", "path=resident gemm_gelu=off"), testing::HasSubstr("all fusions in one"));
   EXPECT_THAT(reason("b64 s100", "path=resident tile=g9"), testing::HasSubstr("'g9'"));
   EXPECT_THAT(reason("b64 s100 d384 f1536", "path=resident"), testing::HasSubstr("384"));
+  EXPECT_THAT(reason("b8 s100 d512 h8 f2048", "path=resident"), testing::HasSubstr("8 sequences; tile=wide-c2"));
+  EXPECT_EQ(reason("b8 s100 d512 h8 f2048", "path=resident tile=wide-c2"), "");
+  EXPECT_THAT(reason("b64 s105 d512 h8 f2048", "path=resident"), testing::HasSubstr("105"));
 }
 
 // Shape 14 on a card of 12 GB: 6.1 GiB of tensor and 2 beside it in 16 bits, and in fp32 the tensor alone is too large.
